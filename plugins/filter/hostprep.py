@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""CPU list arithmetic and plan queries for templates: the same functions that the modules use. Documented beside, one YAML each."""
+
+from __future__ import annotations
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
+
+
+def _filter(function):
+    def wrapped(*args):
+        try:
+            return function(*args)
+        except HostprepError as error:
+            raise AnsibleFilterError(str(error)) from error
+
+    wrapped.__name__ = function.__name__
+    wrapped.__doc__ = function.__doc__
+    return wrapped
+
+
+def _query(plan, expression):
+    try:
+        import jmespath
+    except ImportError as error:
+        raise AnsibleFilterError(
+            "plan_query needs the Python library jmespath on the controller: pip install jmespath"
+        ) from error
+    if not isinstance(plan, (dict, list)):
+        raise AnsibleFilterError("plan_query takes a plan or a list of plans, not %s" % type(plan).__name__)
+    try:
+        return jmespath.search(expression, plan)
+    except jmespath.exceptions.JMESPathError as error:
+        raise AnsibleFilterError("plan_query cannot read the expression %r: %s" % (str(expression), error)) from error
+
+
+def _records(hosts, hostvars):
+    records = []
+    for host in hosts:
+        result = hostvars[host].get("host_plan_result") or {}
+        planned = "plan" in result
+        status = "planned" if planned else ("unreachable" if result.get("unreachable") or not result else "refused")
+        error = None if planned else str(result.get("msg") or "the host could not be reached")
+        records.append(
+            {
+                "host": str(host),
+                "status": status,
+                "plan": result.get("plan"),
+                "error": error,
+                "error_code": None if planned else result.get("code"),
+            }
+        )
+    return records
+
+
+class FilterModule:
+    """Filters of lo0.rke2_hostprep."""
+
+    def filters(self):
+        return {
+            "cpulist_expand": _filter(cpulist.expand),
+            "cpulist_compress": _filter(cpulist.compress),
+            "cpulist_union": _filter(cpulist.union),
+            "cpulist_minus": _filter(cpulist.minus),
+            "cpulist_intersect": _filter(cpulist.intersect),
+            "cpulist_to_mask": _filter(cpulist.to_mask),
+            "cpulist_from_mask": _filter(cpulist.from_mask),
+            "plan_query": _query,
+            "plan_records": _records,
+        }
