@@ -1,0 +1,205 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kubelet's side of a plan: its reservation, whether it takes its state file, and which pod shapes it would admit.
+
+The forecast follows kubelet/cm (topologymanager/policy.go, cpumanager/policy_static.go GetTopologyHints, devicemanager
+topology_hints.go) for one Guaranteed pod on an empty node: a provider offers every set of NUMA nodes that can hold its part and
+prefers the smallest; `restricted` admits only where all prefer the same set, `single-numa-node` only where that is one node.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from . import cpulist
+from .errors import finding
+from .policy import TOPOLOGY_POLICIES
+
+MAX_NUMA_NODES = 8  # the Topology Manager's own limit without max-allowable-numa-nodes
+
+
+def reservation(machine, topology, policy, reserved, isolated):
+    """(kubelet dict of the plan, [finding]); reserved and isolated are lists of ids."""
+    nodes = len(topology["numa_nodes"]) or 1
+    admission = [forecast(shape, machine, topology, isolated) for shape in policy["pod_shapes"] or []]
+    chosen = policy["topology_manager_policy"]
+    if chosen is None:
+        fits_one = admission and all(entry["policies"]["single-numa-node"]["admitted"] for entry in admission)
+        chosen = "single-numa-node" if fits_one else "best-effort"
+    options = {"prefer-closest-numa-nodes": "true"} if nodes > 1 and chosen != "none" else {}
+    warnings = []
+    if nodes > MAX_NUMA_NODES and chosen != "none":
+        options["max-allowable-numa-nodes"] = str(nodes)
+        warnings.append(
+            finding(
+                "kubelet_numa_nodes",
+                "the kubelet's Topology Manager refuses more than %d NUMA nodes by default" % MAX_NUMA_NODES,
+                "keep max-allowable-numa-nodes as the plan sets it (Kubernetes 1.31 or newer)",
+                "%d nodes" % nodes,
+            )
+        )
+    if max(reserved) >= len(machine["online"]):
+        warnings.append(
+            finding(
+                "kubelet_refuses_reserved",
+                "the kubelet refuses reserved CPU ids at or above the number of online CPUs (k/k#98121)",
+                "reserve lower ids, or bring the offline CPUs online",
+                "reserved %s with %d CPUs online" % (cpulist.compress(reserved), len(machine["online"])),
+            )
+        )
+    for entry in admission:
+        verdict = entry["policies"][chosen]
+        if not verdict["admitted"]:
+            warnings.append(
+                finding(
+                    "shape_not_admitted",
+                    "pod shape %s would not be admitted under %s: %s"
+                    % (entry["shape"]["name"], chosen, verdict["reason"]),
+                    "change the shape, the reservation or topology_manager_policy",
+                    _words(entry["shape"]),
+                )
+            )
+    return {
+        "reservedSystemCPUs": cpulist.compress(reserved),
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+        "topologyManagerPolicy": chosen,
+        "topologyManagerPolicyOptions": options,
+        "allocatable_cpus": len(isolated),
+        "admission": admission,
+    }, warnings
+
+
+def _words(shape):
+    return "%g CPUs, %d GPUs, %d MiB" % (shape["cpus"], shape["gpus"], shape["memory_mib"])
+
+
+def forecast(shape, machine, topology, isolated):
+    """{"shape", "policies": {policy: {"admitted", "nodes", "reason"}}}; ``nodes`` are the NUMA nodes that CPUs and GPUs would come from."""
+    free = set(isolated)
+    cpus_total, cpus_free, gpus = {}, {}, {}
+    for core in machine["cores"]:
+        cpus_total[core["node"]] = cpus_total.get(core["node"], 0) + len(core["cpus"])
+        cpus_free[core["node"]] = cpus_free.get(core["node"], 0) + len(free.intersection(core["cpus"]))
+    for gpu in topology["gpus"]:
+        gpus[gpu["numa_node"]] = gpus.get(gpu["numa_node"], 0) + 1
+    lacking = _lacking(shape, machine, topology, free, sum(gpus.values()))
+    if lacking:
+        return {
+            "shape": shape,
+            "policies": {policy: {"admitted": False, "nodes": [], "reason": lacking} for policy in TOPOLOGY_POLICIES},
+        }
+    providers = []
+    if shape["cpus"] == int(shape["cpus"]):
+        providers.append(("CPUs", _hints(int(shape["cpus"]), cpus_total, cpus_free)))
+    located = {node: count for node, count in gpus.items() if node is not None}
+    if shape["gpus"] and located:
+        providers.append(("GPUs", _hints(shape["gpus"], located, located)))
+    return {"shape": shape, "policies": {policy: _judge(policy, providers) for policy in TOPOLOGY_POLICIES}}
+
+
+def _lacking(shape, machine, topology, free, gpus):
+    """Why the node could never hold the shape, whatever the policy; None if it can."""
+    whole = shape["cpus"] == int(shape["cpus"])
+    if whole and machine["threads"] > 1 and int(shape["cpus"]) % machine["threads"]:
+        return "SMTAlignmentError: %d CPUs are not whole cores of %d threads (full-pcpus-only)" % (
+            shape["cpus"],
+            machine["threads"],
+        )
+    if shape["cpus"] > len(free):
+        return "%g CPUs wanted, %d allocatable" % (shape["cpus"], len(free))
+    if shape["gpus"] > gpus:
+        return "%d GPUs wanted, %d present" % (shape["gpus"], gpus)
+    sizes = [node["memory_mib"] for node in topology["numa_nodes"]]
+    if shape["memory_mib"] and sizes and None not in sizes and shape["memory_mib"] > sum(sizes):
+        return "%d MiB wanted, %d present" % (shape["memory_mib"], sum(sizes))
+    return None
+
+
+def _hints(want, total, free):
+    """{frozenset of nodes: preferred} for one provider. `total` decides which size is preferred, `free` what is possible."""
+    nodes = sorted(total, key=lambda node: (node is None, node or 0))
+    least = len(nodes)
+    possible = []
+    for size in range(1, len(nodes) + 1):
+        if size > min(least, 2) and len(nodes) > MAX_NUMA_NODES and possible:
+            break  # wider sets are never preferred; past eight nodes the kubelet itself needs max-allowable-numa-nodes
+        for mask in itertools.combinations(nodes, size):
+            if sum(total[node] for node in mask) >= want:
+                least = min(least, size)
+            if sum(free.get(node, 0) for node in mask) >= want:
+                possible.append(frozenset(mask))
+    return {mask: len(mask) == least for mask in possible}
+
+
+def _judge(policy, providers):
+    if not providers:
+        return {"admitted": True, "nodes": [], "reason": "nothing in the shape is bound to a NUMA node"}
+    narrowest = [
+        min(hints, key=lambda mask: (len(mask), sorted(-1 if node is None else node for node in mask)))
+        for _, hints in providers
+    ]
+    spread = sorted({node for mask in narrowest for node in mask if node is not None})
+    agreed = [
+        mask
+        for mask, preferred in providers[0][1].items()
+        if preferred and all(hints.get(mask) for _, hints in providers[1:])
+    ]
+    best = (
+        min(agreed, key=lambda mask: (len(mask), sorted(-1 if node is None else node for node in mask)))
+        if agreed
+        else None
+    )
+    nodes = sorted(node for node in best if node is not None) if best else spread
+    needs = "; ".join(
+        "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :]) for (what, _), mask in zip(providers, narrowest)
+    )
+    if policy == "none":
+        return {"admitted": True, "nodes": [], "reason": "not aligned: the policy looks at no node"}
+    if policy == "best-effort":
+        return {
+            "admitted": True,
+            "nodes": nodes,
+            "reason": "aligned" if best else "admitted without alignment: " + needs,
+        }
+    if policy == "restricted":
+        return {
+            "admitted": bool(best),
+            "nodes": nodes if best else [],
+            "reason": "aligned" if best else "TopologyAffinityError: no set of nodes that all prefer (%s)" % needs,
+        }
+    one = bool(best) and len(best) == 1
+    return {
+        "admitted": one,
+        "nodes": nodes if one else [],
+        "reason": "aligned" if one else "TopologyAffinityError: not on one node (%s)" % needs,
+    }
+
+
+def state_refused(state, reserved, online):
+    """Why the kubelet would refuse its cpu_manager_state with a new reservation; None if it takes it.
+
+    state: the parsed file or None (absent); reserved, online: sets of ids after the boot. The quoted texts are the kubelet's.
+    """
+    if state is None:
+        return None
+    policy = state.get("policyName")
+    if policy != "static":
+        return 'configured policy "static" differs from state checkpoint policy "%s"' % policy
+    default = set(cpulist.expand(state.get("defaultCpuSet") or ""))
+    used = set(default)
+    for containers in (state.get("entries") or {}).values():
+        for cpus in containers.values():
+            used.update(cpulist.expand(cpus))
+    if used != online:
+        return 'current set of available CPUs "%s" doesn\'t match with CPUs in state "%s"' % (
+            cpulist.compress(online),
+            cpulist.compress(used),
+        )
+    if not reserved <= default:
+        return 'not all reserved cpus: "%s" are present in defaultCpuSet: "%s"' % (
+            cpulist.compress(reserved),
+            cpulist.compress(default),
+        )
+    return None

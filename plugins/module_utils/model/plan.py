@@ -1,0 +1,284 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host's plan: from its topology and policy to the three CPU lists and everything that follows from them.
+
+``make_plan`` composes the other files of this folder; its result is described by docs/schemas/plan.schema.json. The invariants
+are checked after every plan: one that breaks them is an error, never a warning.
+"""
+
+from __future__ import annotations
+
+from . import (
+    compare,
+    cpulist,
+    kernel_args,
+    kubelet,
+    layout,
+    machine as machines,
+    numa,
+    planner,
+    policy as policies,
+    queues,
+    vectors,
+)
+from .errors import HostprepError, finding
+
+COLLECTION_VERSION = "0.1.0"
+SCHEMA_VERSION = 1
+NOTHING_OBSERVED = {
+    "boot_args": {"source": None, "tokens": None},
+    "kubelet_reserved": {"source": None, "value": None},
+    "cpu_manager_state": {"path": None, "state": None, "problem": None},
+    "kept_plan": {"path": None, "plan": None, "problem": None},
+}
+
+
+def make_plan(topology, policy, what_if=(), observed=None, host=None):
+    """The plan of one host.
+
+    topology   as docs/schemas/topology.schema.json says
+    policy     dict of options of cpu_plan (policy.OPTIONS); None and absent mean the default
+    what_if    list of {"label", option: value, ...}: variants that are planned beside it
+    observed   what is configured on the host, see compare.py; None where nothing could be read. A plan that the host keeps
+               stands while it satisfies policy and invariants
+
+    Raises HostprepError.
+    """
+    policy = policies.normalise(policy)
+    observed = observed or NOTHING_OBSERVED
+    plan, machine = _lists(topology, policy, observed["kept_plan"]["plan"])
+    reserved, isolated, irq = (cpulist.expand(plan[name]) for name in ("reserved", "isolated", "irq"))
+    tokens = plan["kernel_args"]
+    kubelet_part, kubelet_warnings = kubelet.reservation(machine, topology, policy, reserved, isolated)
+    rows = compare.differences(topology, observed, plan)
+    plan.update(
+        host=host,
+        kubelet=kubelet_part,
+        differences=rows,
+        transition=compare.transition(rows, observed, plan["reserved"], plan["online_after_boot"]),
+        gates={
+            name: {
+                "eligible": None,
+                "reasons": [finding("not_judged", "the data path gate is not judged by this version", "nothing", None)],
+            }
+            for name in ("netkit", "big_tcp_ipv4", "big_tcp_ipv6")
+        },
+        locality={},
+        layout=layout.drawing(topology, machine, plan),
+        what_if=_what_if(topology, policy, plan, what_if),
+    )
+    plan["warnings"] += kubelet_warnings + kernel_args.lint(
+        policy["isolation_mode"], topology["kernel"]["config"], tokens
+    )
+    if observed["kept_plan"]["problem"]:
+        plan["warnings"].append(
+            finding(
+                "kept_plan_unreadable",
+                "the plan that the host keeps cannot be read, so this one is made from nothing",
+                "move %s aside" % observed["kept_plan"]["path"],
+                observed["kept_plan"]["problem"],
+            )
+        )
+    check(plan, machine, irq)
+    return plan
+
+
+def _lists(topology, policy, kept=None):
+    """The part of a plan that what-if variants need too: lists, queue map, vector budget, NUMA summary."""
+    machine = machines.after_boot(topology, policy)
+    planned = queues.select(topology, policy)
+    chosen = planner.choose(machine, policy, queues.formula_nics(topology, machine, policy, planned))
+    warnings = machine["warnings"] + chosen["warnings"]
+    cores, better = _standing(kept, machine, policy, chosen["cores"])
+    if better:
+        warnings.append(better)
+    reserved = sorted(cpu for core, _code, _message in cores for cpu in core["cpus"])
+    isolated = sorted(machine["online"].difference(reserved))
+    irq = _irq_cpus(policy, reserved)
+    entries, queue_warnings = queues.place(topology, machine, policy, planned, irq)
+    budget, budget_warnings = vectors.budget(topology, machine, irq, entries, policy["vectors_per_cpu"])
+    nodes, speed_warnings = numa.per_node(topology, machine, policy, reserved, irq, entries)
+    tokens = kernel_args.wanted(
+        policy["isolation_mode"], cpulist.compress(irq), cpulist.compress(isolated), policy["smt"]
+    )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "collection_version": COLLECTION_VERSION,
+        "host": None,
+        "fingerprint": machines.fingerprint(topology, machine),
+        "mode": policy["isolation_mode"],
+        "policy": policy,
+        "reserved": cpulist.compress(reserved),
+        "isolated": cpulist.compress(isolated),
+        "irq": cpulist.compress(irq),
+        "online_after_boot": cpulist.compress(machine["online"]),
+        "boot_cpu": machine["boot"],
+        "why": [
+            {"cpus": cpulist.compress(core["cpus"]), "node": core["node"], "code": code, "message": message}
+            for core, code, message in cores
+        ],
+        "numa": nodes,
+        "nics": entries,
+        "vector_budget": budget,
+        "kernel_args": tokens,
+        "warnings": warnings + queue_warnings + budget_warnings + speed_warnings,
+    }, machine
+
+
+def _irq_cpus(policy, reserved):
+    if policy["irq_cpus"] is None:
+        return reserved
+    wanted = cpulist.expand(policy["irq_cpus"])
+    outside = set(wanted) - set(reserved)
+    if outside:
+        raise HostprepError(
+            "irq_outside_reserved",
+            "irq_cpus names CPUs that are not reserved",
+            read=cpulist.compress(outside),
+            allowed="CPUs of " + cpulist.compress(reserved),
+            cure="remove them from irq_cpus, or reserve them",
+        )
+    return wanted
+
+
+def _standing(kept, machine, policy, fresh):
+    """(cores of the plan, finding or None): the kept plan's cores while they satisfy the policy, else the fresh ones.
+
+    A kept list satisfies the policy if it has whole cores with the boot core, and on each node as many as the policy asks for now
+    (an explicit list must be that list). So a better algorithm, or a NIC moved to another slot, is reported and no reboot follows.
+    """
+    if not isinstance(kept, dict) or not isinstance(kept.get("reserved"), str) or policy["reserved_cpus"] is not None:
+        return fresh, None
+    try:
+        wanted = set(cpulist.expand(kept["reserved"]))
+    except HostprepError:
+        return fresh, None
+    cores = [core for core in machine["cores"] if wanted.intersection(core["cpus"])]
+    whole = {cpu for core in cores for cpu in core["cpus"]} == wanted
+    if (
+        not whole
+        or machine["boot"] not in wanted
+        or _per_node(cores) != _per_node(core for core, _code, _message in fresh)
+    ):
+        return fresh, None
+    fresh_cpus = {cpu for core, _code, _message in fresh for cpu in core["cpus"]}
+    if fresh_cpus == wanted:
+        return fresh, None
+    stand = [(core, "kept", "stands in the host's kept plan and still satisfies the policy") for core in cores]
+    return stand, finding(
+        "better_plan",
+        "a plan made from nothing would reserve %s; the kept one stands, so no reboot follows"
+        % cpulist.compress(fresh_cpus),
+        "to take the new one, set reserved_cpus to it",
+        "kept " + kept["reserved"],
+    )
+
+
+def _per_node(cores):
+    counts = {}
+    for core in cores:
+        counts[core["node"]] = counts.get(core["node"], 0) + 1
+    return counts
+
+
+def _what_if(topology, policy, plan, variants):
+    """The plan itself and each variant, side by side; a variant that is refused shows why."""
+    if not variants:
+        return []
+    result = [_figures("as planned", policy, plan, topology, policy)]
+    for index, variant in enumerate(variants):
+        if not isinstance(variant, dict):
+            raise HostprepError(
+                "what_if_invalid",
+                "a what_if entry is not a mapping",
+                read=repr(variant)[:80],
+                allowed="{label: text, option: value, ...}",
+                cure="correct what_if",
+            )
+        changes = {key: value for key, value in variant.items() if key != "label"}
+        name = str(
+            variant.get("label")
+            or ", ".join("%s %s" % item for item in sorted(changes.items()))
+            or "variant %d" % (index + 1)
+        )
+        try:
+            other = policies.override(policy, changes)
+            result.append(_figures(name, changes, _lists(topology, other)[0], topology, other))
+        except HostprepError as error:
+            result.append(
+                {
+                    "label": name,
+                    "policy": changes,
+                    "reserved": None,
+                    "isolated": None,
+                    "isolated_lost": None,
+                    "queues": {},
+                    "gbps_per_core": {},
+                    "vectors_fit": None,
+                    "shapes_admitted": {},
+                    "error": str(error),
+                }
+            )
+    fewest = len(cpulist.expand(plan["reserved"]))
+    for entry in result:
+        if entry["reserved"] is not None:
+            entry["isolated_lost"] = len(cpulist.expand(entry["reserved"])) - fewest
+    return result
+
+
+def _figures(name, changes, plan, topology, policy):
+    machine = machines.after_boot(topology, policy)
+    isolated = cpulist.expand(plan["isolated"])
+    shapes = [kubelet.forecast(shape, machine, topology, isolated) for shape in policy["pod_shapes"] or []]
+    return {
+        "label": name,
+        "policy": {key: value for key, value in changes.items() if value is not None},
+        "reserved": plan["reserved"],
+        "isolated": plan["isolated"],
+        "isolated_lost": 0,
+        "queues": {queues.label(entry): entry["queues"] for entry in plan["nics"]},
+        "gbps_per_core": {str(node["id"]): node["gbps_per_core"] for node in plan["numa"] if node["gbps_per_core"]},
+        "vectors_fit": plan["vector_budget"]["fits_now"],
+        "shapes_admitted": {
+            entry["shape"]["name"]: [name for name, verdict in entry["policies"].items() if verdict["admitted"]]
+            for entry in shapes
+        },
+        "error": None,
+    }
+
+
+def check(plan, machine, irq):
+    """Invariants 1 to 5 of the design on a finished plan. Raises HostprepError ``invariant_<n>``: a defect of the planner, not of the input."""
+    reserved, isolated = set(cpulist.expand(plan["reserved"])), set(cpulist.expand(plan["isolated"]))
+    explicit = plan["policy"]["reserved_cpus"] is not None
+    rules = (
+        (
+            1,
+            "reserved and isolated are a partition of the CPUs online after the boot",
+            reserved | isolated == machine["online"] and not reserved & isolated and reserved and isolated,
+        ),
+        (
+            2,
+            "interrupt CPUs are reserved",
+            irq
+            and set(irq) <= reserved
+            and all(reserved.issuperset(nic["queue_cpus"] + nic["ceq_cpus"]) for nic in plan["nics"]),
+        ),
+        (
+            3,
+            "SMT siblings are on the same side",
+            all(reserved.issuperset(core["cpus"]) or reserved.isdisjoint(core["cpus"]) for core in machine["cores"]),
+        ),
+        (4, "the boot CPU is reserved", machine["boot"] in reserved or (explicit and plan["mode"] == "balanced")),
+        (5, "only CPUs online after the boot are named", reserved | isolated <= machine["online"]),
+    )
+    for number, rule, holds in rules:
+        if not holds:
+            raise HostprepError(
+                "invariant_%d" % number,
+                "the plan breaks invariant %d (%s)" % (number, rule),
+                read="reserved %s, isolated %s" % (plan["reserved"], plan["isolated"]),
+                allowed="plans that keep it",
+                cure="report this as a defect, with the topology that host_topology returns",
+            )

@@ -1,0 +1,795 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The planner: tables of machines and policies, published cases of a peer, and properties over random machines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import NOTHING_OBSERVED, make_plan
+from hypothesis import given, settings, strategies as st
+from topologies import article, irqs, topology, uniform
+
+ARTICLE = {"reserved": "0-1,32-33", "isolated": "2-31,34-63", "irq": "0-1,32-33"}
+
+
+def lists(plan):
+    return {name: plan[name] for name in ("reserved", "isolated", "irq")}
+
+
+def codes(plan):
+    return [warning["code"] for warning in plan["warnings"]]
+
+
+def refused(machine, policy):
+    with pytest.raises(HostprepError) as caught:
+        make_plan(machine, policy)
+    error = caught.value
+    assert error.read and error.allowed and error.cure, "a refusal says what was read, what is allowed and what to do"
+    assert str(error).count("\n") == 0
+    return error
+
+
+VALIDATOR = jsonschema.Draft202012Validator(
+    json.loads(
+        (Path(__file__).resolve().parents[5] / "docs" / "schemas" / "plan.schema.json").read_text(encoding="utf-8")
+    )
+)
+
+
+def valid(plan):
+    """The plan as JSON readers get it, held against its schema."""
+    text = json.loads(json.dumps(plan))
+    VALIDATOR.validate(text)
+    return text
+
+
+# --- the article -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("numbering", "policy"),
+    [
+        ("alternate", {"reserved_cores_per_node": 1}),
+        ("alternate", {"reserved_count": 4, "strategy": "spread"}),
+        ("alternate", {"reserved_cpus": "0-1,32-33"}),
+        ("alternate", {}),
+        ("block", {"reserved_cpus": "0-1,32-33"}),
+        ("block", {"reserved_count": 4, "strategy": "pack"}),
+    ],
+)
+def test_article(numbering, policy):
+    plan = make_plan(article(numbering), policy)
+    assert lists(plan) == ARTICLE
+    assert plan["kernel_args"] == ["isolcpus=managed_irq,2-31,34-63", "irqaffinity=0-1,32-33"]
+    assert plan["kubelet"]["reservedSystemCPUs"] == "0-1,32-33"
+
+
+@pytest.mark.parametrize(
+    ("mode", "smt", "tokens"),
+    [
+        ("balanced", "keep", ["isolcpus=managed_irq,2-31,34-63", "irqaffinity=0-1,32-33"]),
+        (
+            "quiet",
+            "keep",
+            [
+                "isolcpus=managed_irq,2-31,34-63",
+                "irqaffinity=0-1,32-33",
+                "nohz_full=2-31,34-63",
+                "rcu_nocbs=2-31,34-63",
+            ],
+        ),
+        ("pinned", "keep", ["isolcpus=2-31,34-63", "irqaffinity=0-1,32-33"]),
+        ("balanced", "disabled", ["isolcpus=managed_irq,2-31", "irqaffinity=0-1", "nosmt"]),
+    ],
+)
+def test_kernel_arguments(mode, smt, tokens):
+    policy = {"isolation_mode": mode, "smt": smt, "reserved_cores_per_node": 1}
+    plan = make_plan(article("alternate"), policy)
+    assert plan["kernel_args"] == tokens
+    assert ("pinned_no_balancing" in codes(plan)) == (mode == "pinned")
+
+
+# --- a peer's published results ------------------------------------------------------------------------------------------------------
+
+
+def _published_machine(case, data):
+    spec = data["topologies"][case["topology"]]
+    node_of = {cpu: int(node) for node, cpus in spec["numa"].items() for cpu in cpulist.expand(cpus)}
+    siblings = spec.get("siblings") or [row[3] for row in spec["rows"]]
+    cores = [(cpus, node_of[cpulist.expand(cpus)[0]], node_of[cpulist.expand(cpus)[0]]) for cpus in siblings]
+    return topology(cores, extra_nodes=[int(node) for node, cpus in spec["numa"].items() if not cpus])
+
+
+def test_published_cases(shared):
+    """Pairs of lists with nothing offlined: the same from pack and spread. Where the peer is wrong or refuses: the exact count."""
+    data = json.loads((shared / "ppc" / "cases.json").read_text())
+    same = exact = 0
+    for case in data["cases"]:
+        inputs = case["inputs"]
+        policy = {
+            "reserved_count": inputs["reserved_cpu_count"],
+            "strategy": "spread" if inputs["split_reserved_across_numa"] else "pack",
+            "smt": "disabled" if inputs["disable_ht"] else "keep",
+        }
+        if case["kind"] == "derived_probe":
+            plan = make_plan(_published_machine(case, data), dict(policy))
+            assert len(cpulist.expand(plan["reserved"])) == inputs["reserved_cpu_count"], case["id"]
+            exact += 1
+        elif inputs["offlined_cpu_count"] == 0 and case["expected"].get("reserved"):
+            plan = make_plan(_published_machine(case, data), policy)
+            assert (plan["reserved"], plan["isolated"]) == (
+                case["expected"]["reserved"],
+                case["expected"]["isolated"],
+            ), case["id"]
+            assert ("nosmt" in plan["kernel_args"]) == inputs["disable_ht"]
+            same += 1
+    assert same >= 9 and exact >= 13
+
+
+# --- the default rule ----------------------------------------------------------------------------------------------------------------
+
+
+def test_default_reserves_more_where_nics_live():
+    machine = uniform(2, 16, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "queues": 63}])
+    plan = make_plan(machine, {})
+    assert plan["reserved"] == "0,16-17,32,48-49"
+    assert [entry["code"] for entry in plan["why"]] == ["boot_core", "base", "nic"]
+    assert [(node["id"], node["reserved_cores"]) for node in plan["numa"]] == [(0, 1), (1, 2)]
+
+
+def test_default_caps_and_skips_virtual_functions():
+    many = [{"pci": "0000:ca:00.%d" % function, "name": "p%d" % function, "node": 1} for function in range(8)]
+    virtual = [
+        {"pci": "0000:cb:00.%d" % function, "name": "v%d" % function, "node": 0, "function": "vf"}
+        for function in range(8)
+    ]
+    plan = make_plan(uniform(2, 16, nics=many + virtual), {})
+    assert [(node["id"], node["reserved_cores"]) for node in plan["numa"]] == [(0, 1), (1, 3)]
+
+
+def test_declared_speed_decides_the_cores():
+    machine = uniform(2, 16, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1}])
+    plan = make_plan(machine, {"declared_gbps": {"ens1": 400}})
+    assert [(node["id"], node["reserved_cores"], node["gbps"], node["gbps_per_core"]) for node in plan["numa"]] == [
+        (0, 1, None, None),
+        (1, 4, 400.0, 100.0),
+    ]
+    assert "gbps_per_core" not in codes(plan)
+    assert refused(machine, {"declared_gbps": {"ens9": 400}}).code == "nic_unknown"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"carrier": False},
+        {"carrier": True},
+        {"speed_mbps": 10},
+        {"speed_mbps": 400000},
+        {"up": False},
+        {"up": None},
+        {"rx_queues": 1},
+        {"vfs": ["0000:ca:00.2"]},
+        {"operstate": "down"},
+    ],
+)
+def test_lists_do_not_depend_on_links(change):
+    base = {"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "queues": 63}
+    assert lists(make_plan(uniform(2, 16, nics=[dict(base, **change)]), {})) == lists(
+        make_plan(uniform(2, 16, nics=[base]), {})
+    )
+
+
+def test_memory_only_nodes_count_for_nothing():
+    plan = make_plan(uniform(2, 16, extra_nodes=[2, 3]), {"reserved_cores_per_node": 2})
+    assert plan["reserved"] == "0-1,16-17,32-33,48-49"
+    assert [node["id"] for node in plan["numa"]] == [0, 1, 2, 3]
+
+
+def test_whole_llc_domains_are_preferred():
+    machine = uniform(1, 32, cores_per_llc=8)
+    assert make_plan(machine, {"reserved_cores_per_node": 8})["reserved"] == "0-7,32-39"
+    assert make_plan(machine, {"reserved_cores_per_node": 10})["reserved"] == "0-9,32-41"
+    odd = [("%d" % cpu, 0, 0, {"llc": [0, 0, 0, 0, 1, 1, 2, 2, 2][cpu]}) for cpu in range(9)]
+    assert (
+        make_plan(topology(odd), {"reserved_cores_per_node": 6})["reserved"] == "0-5"
+    )  # the domain of two is taken whole, that of three left whole
+    assert make_plan(topology(odd), {"reserved_cores_per_node": 7})["reserved"] == "0-3,6-8"
+
+
+def test_efficient_cores_first_on_hybrids():
+    hybrid = [("%d,%d" % (cpu, cpu + 1), 0, 0, {"type": "P"}) for cpu in range(0, 12, 2)] + [
+        (str(cpu), 0, 0, {"type": "E"}) for cpu in range(12, 20)
+    ]
+    assert make_plan(topology(hybrid), {"reserved_cores_per_node": 3})["reserved"] == "0-1,12-13"
+    arm = [(str(cpu), None, 0, {"capacity": [1024, 512, 512, 128, 128, 1024][cpu]}) for cpu in range(6)]
+    assert make_plan(topology(arm), {"reserved_cores_per_node": 3})["reserved"] == "0,3-4"
+
+
+@pytest.mark.parametrize(
+    ("count", "strategy", "reserved"),
+    [(3, "pack", "0-1,12"), (17, "pack", "0-15,16"), (18, "pack", "0-17"), (4, "spread", "0-3")],
+)
+def test_counts_over_cores_of_two_sizes(count, strategy, reserved):
+    cores = 8 if count > 4 else 6
+    hybrid = [("%d,%d" % (cpu, cpu + 1), 0, 0) for cpu in range(0, 2 * cores, 2)] + [
+        (str(cpu), 0, 0) for cpu in range(2 * cores, 2 * cores + 8)
+    ]
+    assert make_plan(topology(hybrid), {"reserved_count": count, "strategy": strategy})["reserved"] == cpulist.compress(
+        reserved
+    )
+
+
+# --- queues --------------------------------------------------------------------------------------------------------------------------
+
+
+def test_queue_map_uses_first_threads_then_siblings_of_the_own_node():
+    nics = [
+        {"pci": "0000:ca:00.%d" % index, "name": "ens%d" % index, "node": 1, "queues": queues}
+        for index, queues in enumerate((63, 2, 2))
+    ]
+    plan = make_plan(uniform(2, 16, nics=nics), {"reserved_cores_per_node": 2})
+    assert [nic["queue_cpus"] for nic in plan["nics"]] == [[16, 17, 48, 49], [17, 48], [49, 16]]
+    assert [nic["queues"] for nic in plan["nics"]] == [4, 2, 2]
+    assert all(nic["other_cpus"] == "16-17,48-49" for nic in plan["nics"])
+
+
+def test_rdma_completion_vectors_use_the_same_node():
+    machine = uniform(2, 16, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "driver": "ice"}])
+    machine["irqs"] = irqs(machine["nics"][0], 8) + irqs(machine["nics"][0], 8, "ceq", 200)
+    nic = make_plan(machine, {"reserved_cores_per_node": 2})["nics"][0]
+    assert (nic["queues"], nic["queues_now"], nic["ceqs"]) == (4, 8, 8)
+    assert set(nic["queue_cpus"]) == set(nic["ceq_cpus"]) == {16, 17, 48, 49}
+
+
+def test_nic_without_local_housekeeping_is_told_and_never_isolated():
+    machine = uniform(
+        3, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 2, "queues": 8}], distances={(2, 0): 31, (2, 1): 21}
+    )
+    plan = make_plan(machine, {"reserved_cores_by_node": {0: 1, 1: 1}})
+    assert plan["nics"][0]["queue_cpus"] == [8, 32]  # node 1 is nearer than node 0
+    warning = next(warning for warning in plan["warnings"] if warning["code"] == "nic_without_local_housekeeping")
+    assert "distance 21 instead of 10" in warning["message"] and "{2: 1}" in warning["cure"]
+
+
+def test_unknown_node_uses_every_housekeeping_cpu():
+    plan = make_plan(
+        uniform(2, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "queues": 8}]), {"reserved_cores_per_node": 1}
+    )
+    assert plan["nics"][0]["queue_cpus"] == [0, 8, 16, 24]
+    assert "nic_node_unknown" in codes(plan)
+    single = make_plan(uniform(1, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "queues": 8}]), {})
+    assert "nic_node_unknown" not in codes(single)
+
+
+def test_speed_per_core_and_queue_with_a_warning():
+    nics = [{"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "queues": 63, "speed_mbps": 400000}]
+    plan = make_plan(uniform(2, 16, nics=nics), {"reserved_cores_per_node": 1})
+    assert (plan["nics"][0]["gbps_per_queue"], plan["numa"][1]["gbps_per_core"]) == (200.0, 400.0)
+    assert "gbps_per_core" in codes(plan)
+    assert "gbps_per_core" not in codes(make_plan(uniform(2, 16, nics=nics), {"reserved_cores_per_node": 4}))
+
+
+def test_bond_stands_for_its_members_on_one_node_only():
+    nics = [
+        {"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "queues": 4},
+        {"pci": "0000:ca:00.1", "name": "ens2", "node": 1, "queues": 4},
+        {"pci": "0000:1a:00.0", "name": "ens3", "node": 0, "queues": 4},
+    ]
+    machine = uniform(2, 16, nics=nics)
+    bond = {
+        "name": "bond0",
+        "kind": "bond",
+        "lower": ["ens1", "ens2"],
+        "nics": ["ens1", "ens2"],
+        "up": True,
+        "carrier": True,
+        "default_route": None,
+    }
+    machine["netdevs"] = [
+        bond,
+        dict(bond, name="bond1", nics=["ens1", "ens3"]),
+        dict(bond, name="dummy0", kind="virtual", nics=[]),
+    ]
+    assert [nic["name"] for nic in make_plan(machine, {"nics": ["bond0"]})["nics"]] == ["ens1", "ens2"]
+    spans = refused(machine, {"nics": ["bond1"]})
+    assert spans.code == "nic_spans_nodes" and "ens1 on node 1" in spans.read and "ens3 on node 0" in spans.read
+    assert refused(machine, {"nics": ["dummy0"]}).code == "nic_not_physical"
+    assert refused(machine, {"nics": ["eth9; reboot"]}).code == "nic_unknown"
+    assert [nic["name"] for nic in make_plan(machine, {"nics": ["0000:1A:00.0"]})["nics"]] == ["ens3"]
+
+
+# --- vector budget -------------------------------------------------------------------------------------------------------------------
+
+
+def test_vector_budget_counts_every_unmanaged_vector():
+    machine = uniform(
+        2,
+        28,
+        nics=[{"pci": "0000:4b:00.%d" % port, "name": "ens%d" % port, "node": 0, "driver": "ice"} for port in range(4)],
+    )
+    for port, entry in enumerate(machine["nics"]):
+        machine["irqs"] += irqs(entry, 112, "queue", 1000 + 1000 * port) + irqs(entry, 112, "ceq", 1500 + 1000 * port)
+    nvme = dict(machine["irqs"][0], device="0000:01:00.0", managed=True, affinity=None)
+    machine["irqs"] += [dict(nvme, irq=9000 + index) for index in range(113)]
+    plan = make_plan(machine, {"reserved_count": 4, "strategy": "pack"})
+    budget = plan["vector_budget"]
+    assert (budget["unmanaged_now"], budget["managed"], budget["capacity"]) == (896, 113, 4 * (203 - 2))
+    assert (budget["fits_now"], budget["unmanaged_planned"], budget["fits_planned"]) == (False, 896 - 4 * 108, True)
+    assert (budget["queues_that_fit"], budget["ceqs_that_fit"], budget["housekeeping_that_would"]) == (100, 100, 5)
+    warning = next(warning for warning in plan["warnings"] if warning["code"] == "vector_budget")
+    assert "100 queues" in warning["cure"] and "5 CPUs" in warning["cure"]
+    assert "vector_budget" not in codes(make_plan(machine, {"reserved_count": 8, "strategy": "pack"}))
+
+
+def test_vector_budget_knows_masks_drivers_and_architectures():
+    machine = uniform(2, 4, nics=[{"pci": "0000:4b:00.0", "name": "ens1", "node": 0}])
+    machine["irqs"] = irqs(machine["nics"][0], 500)
+    budget = make_plan(machine, {"reserved_cores_per_node": 1})["vector_budget"]
+    assert budget["unmanaged_planned"] == 500  # mlx5 keeps the vectors of queues that are switched off
+    managed = [
+        dict(machine["irqs"][0], irq=5000 + cpu, managed=True, affinity=str(cpu), device="0000:01:00.0")
+        for cpu in range(16)
+    ]
+    machine["irqs"] += managed
+    assert make_plan(machine, {"reserved_cores_per_node": 1})["vector_budget"]["capacity"] == budget["capacity"] - 4
+    machine["arch"] = "aarch64"
+    budget = make_plan(machine, {"reserved_cores_per_node": 1})["vector_budget"]
+    assert not budget["judged"] and "aarch64" in budget["why"] and budget["capacity"] is None
+
+
+def test_nothing_to_pin_is_told():
+    assert "no_nic_planned" in codes(make_plan(uniform(2, 4), {}))
+    down = make_plan(uniform(2, 4, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "up": False}]), {})
+    assert down["nics"] == [] and "ens1" in next(w["read"] for w in down["warnings"] if w["code"] == "no_nic_planned")
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ({"reserved_cpus": "0-1,32-33,64"}, "reserved_out_of_range"),
+        ({"reserved_cpus": ""}, "policy_reserved_cpus"),
+        ({"reserved_cpus": "0-63"}, "reserved_everything"),
+        ({"reserved_cpus": "0-1"}, "reserved_splits_siblings"),
+        ({"reserved_cpus": "0,32,33"}, "reserved_splits_siblings"),
+        ({"reserved_cpus": "0-1,x"}, "policy_reserved_cpus"),
+        ({"reserved_cpus": "1,33", "isolation_mode": "quiet"}, "boot_cpu_isolated"),
+        ({"reserved_cpus": "1,33", "isolation_mode": "pinned"}, "boot_cpu_isolated"),
+        ({"reserved_count": 3}, "reserved_count"),
+        ({"reserved_count": 64}, "reserved_count"),
+        ({"reserved_count": 1}, "reserved_count"),
+        ({"reserved_count": 0}, "policy_reserved_count"),
+        ({"reserved_count": True}, "policy_reserved_count"),
+        ({"reserved_cores_per_node": 16}, "reserved_cores_per_node"),
+        ({"reserved_cores_per_node": 17}, "reserved_cores_per_node"),
+        ({"reserved_cores_by_node": {7: 1}}, "reserved_cores_node"),
+        ({"reserved_cores_by_node": {}}, "policy_reserved_cores_by_node"),
+        ({"reserved_cores_by_node": {"a": 1}}, "policy_reserved_cores_by_node"),
+        ({"reserved_count": 4, "reserved_cpus": "0,32"}, "policy_conflict"),
+        ({"strategy": "pack"}, "policy_conflict"),
+        ({"reserved_count": 4, "strategy": "wide"}, "policy_strategy"),
+        ({"isolation_mode": "loud"}, "policy_isolation_mode"),
+        ({"smt": False}, "policy_smt"),
+        ({"smt": "off"}, "policy_smt"),
+        ({"offline": "maybe"}, "policy_offline"),
+        ({"reserved_cpu": "0"}, "policy_unknown"),
+        ({"irq_cpus": "2"}, "irq_outside_reserved"),
+        ({"irq_cpus": ""}, "policy_irq_cpus"),
+        ({"nics": "ens1"}, "policy_nics"),
+        ({"nics": []}, "policy_nics"),
+        ({"nics": [""]}, "policy_nics"),
+        ({"nics": ["ens1"]}, "nic_unknown"),
+        ({"pod_shapes": [{"gpus": 1}]}, "policy_pod_shapes"),
+        ({"pod_shapes": [{"cpus": "many"}]}, "policy_pod_shapes"),
+        ({"pod_shapes": [{"cpus": 1, "gpu": 1}]}, "policy_pod_shapes"),
+        ({"gbps_per_core": 0}, "policy_gbps_per_core"),
+        ({"topology_manager_policy": "strict"}, "policy_topology_manager_policy"),
+    ],
+)
+def test_refused(policy, code):
+    assert refused(article("alternate"), policy).code == code
+
+
+def test_boot_cpu_may_be_isolated_in_balanced_with_a_warning():
+    plan = make_plan(article("alternate"), {"reserved_cpus": "1,33"})
+    assert plan["reserved"] == "1,33" and "boot_cpu_isolated" in codes(plan)
+
+
+def test_refusal_of_a_count_names_the_next_ones():
+    error = refused(article("alternate"), {"reserved_count": 5})
+    assert "2 to 62 in steps of 2" in error.allowed and error.cure == "use 4 or 6"
+
+
+def test_unknown_siblings():
+    machine = article("block")
+    machine["cpus"].update(siblings=None, cores=[])
+    assert refused(machine, {}).code == "smt_unknown"
+    assert make_plan(machine, {"assume_no_smt": True, "reserved_count": 3})["reserved"] == "0-1,16"
+    machine["cpus"]["online"] = None
+    assert refused(machine, {}).code == "online_unknown"
+
+
+def test_single_core():
+    assert refused(topology([("0-1", 0, 0)]), {}).code == "too_few_cores"
+
+
+def test_offline_cpus():
+    machine = topology([(str(cpu), 0, 0) for cpu in range(4)], present="0-5", offline="4-5")
+    plan = make_plan(machine, {})
+    assert plan["online_after_boot"] == "0-3" and "cpus_offline" in codes(plan)
+    assert refused(machine, {"reserved_cpus": "0,4"}).code == "reserved_out_of_range"
+    back = make_plan(machine, {"offline": "returns"})
+    assert (back["reserved"], back["isolated"], codes(back)) == ("0", "1-5", ["no_nic_planned"])
+    boots = topology(
+        [(str(cpu), cpu % 2, 0) for cpu in range(2, 8)], present="0-7", offline="0-1", smt_control="notsupported"
+    )
+    assert (
+        make_plan(boots, {"offline": "returns"})["reserved"] == "0,2-3"
+    )  # CPU 0 boots, its node unknown, and each node has its core
+    assert make_plan(boots, {"offline": "returns", "reserved_cores_per_node": 2})["reserved"] == "0,2-5"
+    assert make_plan(boots, {"offline": "returns", "reserved_cores_by_node": {1: 1}})["reserved"] == "0,3"
+    assert make_plan(boots, {"offline": "returns", "reserved_count": 7, "strategy": "pack"})["isolated"] == "7"
+    machine["cpus"]["smt_control"] = "on"
+    assert refused(machine, {"offline": "returns"}).code == "offline_siblings_unknown"
+    assert "policy says offline: keep" in make_plan(machine, {"offline": "keep"})["warnings"][0]["cure"]
+
+
+def test_boot_cpu_is_the_lowest_online_one():
+    machine = topology([(str(cpu), cpu % 2, 0) for cpu in range(5, 13)], present="0-12", offline="0-4")
+    plan = make_plan(machine, {"reserved_count": 1, "strategy": "pack"})
+    assert (plan["boot_cpu"], plan["reserved"]) == (5, "5")
+    high = make_plan(topology([(str(cpu), 0, 0) for cpu in (40, 41, 42, 43)]), {})
+    assert "kubelet_refuses_reserved" in codes(high)
+
+
+# --- kept plan, differences, transition ----------------------------------------------------------------------------------------------
+
+
+def observed(**parts):
+    return dict(NOTHING_OBSERVED, **parts)
+
+
+def test_a_kept_plan_stands_while_it_satisfies_the_policy():
+    machine = uniform(2, 16)
+    kept = make_plan(machine, {"reserved_cpus": "0,17,32,49"})
+    seen = observed(kept_plan={"path": "/plan.json", "plan": kept, "problem": None})
+    plan = make_plan(machine, {"reserved_cores_per_node": 1}, observed=seen)
+    assert plan["reserved"] == "0,17,32,49" and "better_plan" in codes(plan)
+    assert make_plan(machine, {"reserved_cores_per_node": 2}, observed=seen)["reserved"] == "0-1,16-17,32-33,48-49"
+    assert make_plan(machine, {"reserved_cpus": "0-1,32-33"}, observed=seen)["reserved"] == "0-1,32-33"
+    for broken in (
+        {},
+        {"reserved": 5},
+        {"reserved": "0,17"},
+        {"reserved": "x"},
+        {"reserved": "16-17,48-49"},
+        {"reserved": "0,32,99"},
+    ):
+        seen["kept_plan"]["plan"] = broken
+        assert make_plan(machine, {"reserved_cores_per_node": 1}, observed=seen)["reserved"] == "0,16,32,48"
+
+
+def test_a_damaged_kept_plan_is_told():
+    plan = make_plan(
+        uniform(2, 4),
+        {},
+        observed=observed(kept_plan={"path": "/plan.json", "plan": None, "problem": "plan.json is not JSON"}),
+    )
+    assert "kept_plan_unreadable" in codes(plan)
+
+
+def rows(plan):
+    return {row["what"]: row for row in plan["differences"]}
+
+
+def test_prepared_host_differs_in_nothing():
+    machine = article("alternate")
+    machine["kernel"]["args"] = ["quiet", "irqaffinity=0,1,32,33", "isolcpus=managed_irq,2-31,34-63"]
+    machine["default_smp_affinity"] = "0-1,32-33"
+    state = {"policyName": "static", "defaultCpuSet": "0-63", "entries": {}}
+    plan = make_plan(
+        machine,
+        {},
+        observed=observed(
+            boot_args={
+                "source": "etc/default/grub",
+                "tokens": ["isolcpus=managed_irq,2-31,34-63", "irqaffinity=0-1,32-33"],
+            },
+            kubelet_reserved={"source": "etc/rancher/rke2/config.yaml", "value": "0,1,32,33"},
+            cpu_manager_state={"path": "/s", "state": state, "problem": None},
+        ),
+    )
+    assert {row["verdict"] for row in plan["differences"]} == {"same"}
+    assert plan["transition"] == {"reboot": False, "drain": False, "kubelet_state_files": [], "reasons": []}
+
+
+def test_untouched_host_needs_reboot_and_state_transition():
+    machine = article("alternate")
+    machine["kernel"]["args"] = ["quiet", "isolcpus=4-7"]
+    state = {"policyName": "none", "defaultCpuSet": "", "entries": {}}
+    plan = make_plan(
+        machine,
+        {},
+        observed=observed(
+            cpu_manager_state={"path": "/var/lib/kubelet/cpu_manager_state", "state": state, "problem": None}
+        ),
+    )
+    assert rows(plan)["isolcpus"] == {
+        "what": "isolcpus",
+        "planned": "managed_irq,2-31,34-63",
+        "configured": None,
+        "live": "4-7",
+        "verdict": "differs",
+        "note": None,
+    }
+    assert plan["transition"]["reboot"] and plan["transition"]["drain"]
+    assert plan["transition"]["kubelet_state_files"] == ["/var/lib/kubelet/cpu_manager_state"]
+    assert [reason["code"] for reason in plan["transition"]["reasons"]] == ["kernel_args", "kubelet_state"]
+    leftover = dict(
+        machine,
+        kernel=dict(
+            machine["kernel"], args=["isolcpus=managed_irq,2-31,34-63", "irqaffinity=0-1,32-33", "nohz_full=2-31"]
+        ),
+    )
+    assert rows(make_plan(leftover, {}))["nohz_full"]["verdict"] == "differs"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"policyName": "static", "defaultCpuSet": "0-31", "entries": {}}, "doesn't match"),
+        ({"policyName": "none"}, "differs from state checkpoint"),
+        ({"policyName": "static", "defaultCpuSet": "2-63", "entries": {"p": {"c": "0-1"}}}, "not all reserved cpus"),
+        ({"policyName": "static", "defaultCpuSet": 5}, "not one that the kubelet wrote"),
+        ({"policyName": "static", "defaultCpuSet": "x"}, "not one that the kubelet wrote"),
+        ({"policyName": "static", "entries": 5}, "not one that the kubelet wrote"),
+    ],
+)
+def test_kubelet_state_refused(state, words):
+    plan = make_plan(
+        article("alternate"), {}, observed=observed(cpu_manager_state={"path": "/s", "state": state, "problem": None})
+    )
+    assert any(words in reason["read"] for reason in plan["transition"]["reasons"])
+
+
+def test_vectors_on_isolated_cpus_are_counted():
+    machine = uniform(2, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1}])
+    machine["irqs"] = (
+        irqs(machine["nics"][0], 6, affinity="8")
+        + irqs(machine["nics"][0], 4, start=200, affinity="0-31")
+        + irqs(machine["nics"][0], 2, start=300)
+    )
+    row = rows(make_plan(machine, {}))["ens1 vectors on isolated CPUs"]
+    assert (row["planned"], row["live"], row["verdict"], row["note"]) == (
+        "0",
+        "4",
+        "differs",
+        "of 12 unmanaged vectors, 10 with known affinity",
+    )
+
+
+# --- admission forecast --------------------------------------------------------------------------------------------------------------
+
+
+def verdicts(machine, shape, policy=None):
+    plan = make_plan(machine, dict({"pod_shapes": [shape], "reserved_cores_per_node": 1}, **(policy or {})))
+    return {name: verdict["admitted"] for name, verdict in plan["kubelet"]["admission"][0]["policies"].items()}, plan
+
+
+GPUS = [{"pci": "0000:%02x:00.0" % bus, "node": bus // 2} for bus in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "admitted"),
+    [
+        ({"cpus": 24, "gpus": 4}, ["none", "best-effort"]),  # CPUs want one node, GPUs two: no common preference
+        ({"cpus": 48, "gpus": 4}, ["none", "best-effort", "restricted"]),  # both want two
+        ({"cpus": 24, "gpus": 2}, ["none", "best-effort", "restricted", "single-numa-node"]),
+        (
+            {"cpus": 32, "gpus": 1},
+            ["none", "best-effort"],
+        ),  # 32 CPUs are a whole node by size, but two of them are reserved
+        ({"cpus": 0.5, "gpus": 1}, ["none", "best-effort", "restricted", "single-numa-node"]),
+        ({"cpus": 7, "gpus": 1}, []),
+        ({"cpus": 62}, []),
+        ({"cpus": 8, "gpus": 5}, []),
+        ({"cpus": 8, "memory_mib": 200000}, []),
+    ],
+)
+def test_admission(shape, admitted):
+    got, _plan = verdicts(uniform(2, 16, gpus=GPUS), shape)
+    assert [name for name, yes in got.items() if yes] == admitted
+
+
+def test_admission_policy_follows_the_shapes():
+    machine = uniform(2, 16, gpus=GPUS)
+    assert verdicts(machine, {"cpus": 24, "gpus": 2})[1]["kubelet"]["topologyManagerPolicy"] == "single-numa-node"
+    assert verdicts(machine, {"cpus": 24, "gpus": 4})[1]["kubelet"]["topologyManagerPolicy"] == "best-effort"
+    plan = verdicts(machine, {"cpus": 24, "gpus": 4}, {"topology_manager_policy": "single-numa-node"})[1]
+    assert "shape_not_admitted" in codes(plan)
+    assert (
+        verdicts(uniform(12, 2), {"cpus": 2})[1]["kubelet"]["topologyManagerPolicyOptions"]["max-allowable-numa-nodes"]
+        == "12"
+    )
+
+
+def test_admission_scales_past_eight_nodes():
+    got, _plan = verdicts(uniform(32, 4), {"cpus": 12})
+    assert got["best-effort"]
+
+
+# --- what-if -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_if_side_by_side():
+    machine = uniform(
+        2, 16, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1, "queues": 8, "speed_mbps": 400000}], gpus=GPUS
+    )
+    plan = make_plan(
+        machine,
+        {"pod_shapes": [{"name": "two", "cpus": 28, "gpus": 2}]},
+        what_if=[
+            {"label": "four a node", "reserved_cores_per_node": 4},
+            {"reserved_count": 3},
+            {"isolation_mode": "quiet"},
+        ],
+    )
+    assert [entry["label"] for entry in plan["what_if"]] == [
+        "as planned",
+        "four a node",
+        "reserved_count 3",
+        "isolation_mode quiet",
+    ]
+    assert [entry["isolated_lost"] for entry in plan["what_if"]] == [0, 10, None, 0]
+    assert plan["what_if"][1]["gbps_per_core"] == {"1": 100.0} and plan["what_if"][1]["queues"] == {"ens1": 8}
+    assert (
+        "single-numa-node" in plan["what_if"][0]["shapes_admitted"]["two"]
+        and "single-numa-node" not in plan["what_if"][1]["shapes_admitted"]["two"]
+    )
+    assert "no set of whole cores" in plan["what_if"][2]["error"]
+    valid(plan)
+
+
+# --- properties ----------------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def machines(draw):
+    """Random machines: nodes with gaps in their ids, cores of one to four threads, scattered CPU ids, LLCs, hybrids, NICs anywhere."""
+    node_ids = draw(st.lists(st.integers(0, 40), min_size=1, max_size=6, unique=True))
+    sizes = draw(st.lists(st.tuples(st.sampled_from(node_ids), st.sampled_from([1, 2, 2, 4])), min_size=2, max_size=24))
+    total = sum(size for _, size in sizes)
+    ids = draw(st.permutations(range(total))) if draw(st.booleans()) else list(range(total))
+    gap = draw(st.integers(1, 3))
+    rows, at = [], 0
+    for node, size in sizes:
+        rows.append(
+            (
+                ",".join(str(cpu * gap) for cpu in ids[at : at + size]),
+                node,
+                draw(st.integers(0, 1)),
+                {"llc": draw(st.integers(0, 3)), "type": draw(st.sampled_from([None, None, "P", "E"]))},
+            )
+        )
+        at += size
+    nics = [
+        {
+            "pci": "0000:%02x:00.0" % bus,
+            "name": "eth%d" % bus,
+            "node": draw(st.sampled_from(node_ids + [None, 63])),
+            "queues": draw(st.sampled_from([None, 1, 3, 64])),
+            "speed_mbps": draw(st.sampled_from([None, 100000, 400000])),
+            "up": draw(st.sampled_from([True, False, None])),
+        }
+        for bus in range(draw(st.integers(0, 4)))
+    ]
+    return topology(rows, nics=nics, extra_nodes=[63] if draw(st.booleans()) else [])
+
+
+POLICIES = st.one_of(
+    st.just({}),
+    st.builds(lambda cores: {"reserved_cores_per_node": cores}, st.integers(1, 5)),
+    st.builds(
+        lambda count, strategy: {"reserved_count": count, "strategy": strategy},
+        st.integers(1, 96),
+        st.sampled_from(["pack", "spread"]),
+    ),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(machines(), POLICIES, st.sampled_from(["balanced", "quiet", "pinned"]), st.sampled_from(["keep", "disabled"]))
+def test_invariants(machine, policy, mode, smt):
+    policy = dict(policy, isolation_mode=mode, smt=smt)
+    try:
+        plan = make_plan(machine, policy)
+    except HostprepError as error:
+        assert error.code in ("reserved_count", "reserved_cores_per_node")
+        return
+    reserved, isolated, irq = (set(cpulist.expand(plan[name])) for name in ("reserved", "isolated", "irq"))
+    online = set(cpulist.expand(plan["online_after_boot"]))
+    assert reserved and isolated and not reserved & isolated and reserved | isolated == online and irq <= reserved
+    assert min(online) in reserved
+    for core in machine["cpus"]["cores"]:
+        cpus = set(cpulist.expand(core["cpus"])) & online
+        assert cpus <= reserved or not cpus & reserved
+    if smt == "disabled":
+        assert len(online) == len(machine["cpus"]["cores"])
+    if "reserved_count" in policy:
+        assert len(reserved) == policy["reserved_count"]
+    if "reserved_cores_per_node" in policy:
+        assert {node["reserved_cores"] for node in plan["numa"] if node["cores"]} == {policy["reserved_cores_per_node"]}
+    node_of = {cpu: core["node"] for core in machine["cpus"]["cores"] for cpu in cpulist.expand(core["cpus"])}
+    for nic in plan["nics"]:
+        assert nic["queues"] == len(nic["queue_cpus"]) == len(set(nic["queue_cpus"])) >= 1
+        assert set(nic["queue_cpus"]) <= irq
+        if any(node_of[cpu] == nic["numa_node"] for cpu in irq):
+            assert {node_of[cpu] for cpu in nic["queue_cpus"]} == {nic["numa_node"]}
+    assert make_plan(machine, policy) == plan
+    assert valid(plan) == plan
+
+
+@settings(max_examples=60, deadline=None)
+@given(machines(), st.sampled_from(["pack", "spread"]))
+def test_every_count_is_exact_or_refused_rightly(machine, strategy):
+    sizes = sorted(len(cpulist.expand(core["cpus"])) for core in machine["cpus"]["cores"])
+    boot = next(
+        len(cpulist.expand(core["cpus"]))
+        for core in machine["cpus"]["cores"]
+        if str(machine["cpus"]["boot"]) in core["cpus"].split("-")[0].split(",")[0]
+    )
+    others = list(sizes)
+    others.remove(boot)
+    sums = {boot}
+    for size in others:
+        sums |= {reached + size for reached in sums}
+    for count in range(1, sum(sizes)):
+        try:
+            plan = make_plan(machine, {"reserved_count": count, "strategy": strategy})
+        except HostprepError as error:
+            assert error.code == "reserved_count" and count not in sums
+        else:
+            assert count in sums and len(cpulist.expand(plan["reserved"])) == count
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "reserved_cpus",
+                "reserved_count",
+                "strategy",
+                "nics",
+                "smt",
+                "pod_shapes",
+                "isolation_mode",
+                "irq_cpus",
+                "declared_gbps",
+                "x",
+            ]
+        ),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(st.sampled_from(["name", "cpus", "gpus"]), inner, max_size=3)
+            ),
+            max_leaves=5,
+        ),
+    )
+)
+def test_any_policy_is_planned_or_refused(policy):
+    try:
+        make_plan(article("block"), policy)
+    except HostprepError as error:
+        assert str(error)
