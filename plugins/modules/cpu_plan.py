@@ -230,6 +230,7 @@ from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import policy as policies
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError, unexpected
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
 
 _SHAPE = {
     "name": {"type": "str"},
@@ -258,7 +259,9 @@ def main():
     try:
         observed = None
         topology = module.params["topology"]
-        if topology is None:
+        if topology is not None:
+            topology = complete(topology)
+        else:
             tree = Tree(module.params["root"])
             topology = discover(tree)
             observed = observe(tree, topology["kernel"]["release"])

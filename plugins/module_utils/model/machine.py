@@ -38,6 +38,15 @@ def after_boot(topology, policy):
     warnings = []
     node_of = {cpu: node["id"] for node in topology["numa_nodes"] for cpu in cpulist.expand(node["cpus"])}
     cores = _cores(topology, policy, online, node_of)
+    listed = [cpu for core in cores for cpu in core["cpus"]]
+    if len(listed) != len(online) or set(listed) != online:
+        raise HostprepError(
+            "smt_unknown",
+            "the SMT siblings that are known do not make up the online CPUs",
+            read="siblings over %s, online %s" % (cpulist.compress(listed), facts["online"]),
+            allowed="every online CPU in exactly one core",
+            cure="capture the topology folders again, or pass the topology that host_topology returns",
+        )
     offline = sorted(set(cpulist.expand(facts.get("offline") or "")) - online)
     if offline:
         cores += _returning(facts, policy, offline, node_of, warnings)

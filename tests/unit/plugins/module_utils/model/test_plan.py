@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import NOTHING_OBSERVED, make_plan
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
 from hypothesis import given, settings, strategies as st
 from topologies import article, irqs, topology, uniform
 
@@ -793,3 +794,36 @@ def test_any_policy_is_planned_or_refused(policy):
         make_plan(article("block"), policy)
     except HostprepError as error:
         assert str(error)
+
+
+@st.composite
+def broken_topologies(draw):
+    """A sound topology with one value somewhere replaced by any JSON."""
+    topology = json.loads(json.dumps(draw(machines())))
+    place = topology
+    for _depth in range(draw(st.integers(1, 4))):
+        keys = list(place) if isinstance(place, dict) else list(range(len(place))) if isinstance(place, list) else []
+        if not keys:
+            break
+        key = draw(st.sampled_from(keys))
+        holder, place = place, place[key]
+    anything = (
+        st.none()
+        | st.booleans()
+        | st.integers(-2, 70000)
+        | st.text(max_size=6)
+        | st.sampled_from([[], {}, "0-3", ["0"], "", [None]])
+    )
+    holder[key] = draw(anything)
+    return topology
+
+
+@settings(max_examples=400, deadline=None)
+@given(broken_topologies())
+def test_a_broken_topology_is_planned_or_refused(topology):
+    try:
+        plan = make_plan(complete(topology), {})
+    except HostprepError as error:
+        assert str(error) and error.code != "unexpected"
+    else:
+        valid(plan)

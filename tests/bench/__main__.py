@@ -1,0 +1,147 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Speed, printed as ratios of figures taken in one run: `make bench`. Nothing is asserted; a part that cannot run says why.
+
+python tests/bench [lstopo] [growth] [fleet]     default: all three
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tests"))
+SHARED = Path(os.environ.get("HOSTPREP_SHARED") or TOP.parent / "shared")
+HOSTS = int(os.environ.get("BENCH_HOSTS", "200"))
+
+
+def _collection():
+    sys.path.insert(0, str(TOP / "tests" / "unit"))
+    import conftest  # noqa: F401  makes a flat checkout importable as the collection
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
+
+    def plan(root):
+        tree = Tree(str(root))
+        topology = discover(tree)
+        return make_plan(topology, {}, observed=observe(tree, topology["kernel"]["release"]))
+
+    return plan
+
+
+def _seconds(action, runs=7):
+    """Median of several runs after one that warms up."""
+    action()
+    times = []
+    for _run in range(runs):
+        start = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def lstopo(folder):
+    """Discover and plan, in process and warm, beside hwloc's lstopo as a whole process on the same snapshot."""
+    program = shutil.which("lstopo-no-graphics")
+    if not program or not SHARED.is_dir():
+        print("lstopo: skipped, needs hwloc's lstopo-no-graphics and captured machines (HOSTPREP_SHARED)")
+        return
+    plan = _collection()
+    for name in ("hwloc-power7-256", "cnto-bm-worker1", "ul-epyc-7451-2s"):
+        root = folder / name
+        with tarfile.open(SHARED / "machines" / (name + ".tar.xz")) as archive:
+            archive.extractall(root, filter="fully_trusted")
+        ours = _seconds(lambda root=root: plan(root))
+        theirs = _seconds(
+            lambda root=root: subprocess.run(
+                [program, "-i", str(root), "--of", "console"], check=False, capture_output=True
+            )
+        )
+        print(
+            "lstopo %-20s discover+plan %6.1f ms, lstopo %6.1f ms, ratio %.2f"
+            % (name, ours * 1e3, theirs * 1e3, ours / theirs)
+        )
+
+
+def growth(folder):
+    """A host of 1,152 CPUs, 64 nodes and 2,048 NIC interrupts beside one of 112 CPUs with nodes and interrupts in proportion."""
+    from builder import build, named
+
+    plan = _collection()
+    big = named("huge")
+    small = dict(big, cpus={"packages": 2, "cores": 28}, memory={"nodes_per_package": 3}, roots={"0000:10": 0})
+    small["nics"] = [dict(big["nics"][0], queues=198)]
+    figures = []
+    for cpus, spec in ((112, small), (1152, big)):
+        root = build(spec, folder / ("growth-%d" % cpus))
+        figures.append((cpus, _seconds(lambda root=root: plan(root), runs=5)))
+        print("growth %5d CPUs: %7.1f ms" % (cpus, figures[-1][1] * 1e3))
+    (few, fast), (many, slow) = figures
+    print(
+        "growth time x%.1f for CPUs x%.1f, ratio %.2f (1.00 is linear)"
+        % (slow / fast, many / few, slow / fast / (many / few))
+    )
+
+
+def fleet(folder):
+    """The plan playbook with its report over many hosts, beside `ansible -m setup` over the same hosts."""
+    from builder import build, named
+
+    names = ["article-alternate", "ice-448", "epyc-480"]
+    roots = [build(named(name), folder / ("fleet-" + name)) for name in names]
+    inventory = folder / "hosts.yml"
+    lines = [
+        "all:",
+        "  vars: {ansible_connection: local, ansible_python_interpreter: '%s'}" % sys.executable,
+        "  hosts:",
+    ]
+    for number in range(HOSTS):
+        root = folder / ("host%03d" % number)
+        root.symlink_to(roots[number % len(roots)])
+        lines.append("    host%03d: {rke2_hostprep_root: '%s'}" % (number, root))
+    inventory.write_text("\n".join(lines) + "\n")
+    report = folder / "report"
+    plan = [
+        "ansible-playbook",
+        str(TOP / "playbooks" / "plan.yml"),
+        "-i",
+        str(inventory),
+        "-f",
+        "10",
+        "-e",
+        "rke2_hostprep_report_dir=%s" % report,
+    ]
+    setup = ["ansible", "all", "-i", str(inventory), "-f", "10", "-m", "ansible.builtin.setup"]
+    times = {}
+    for name, command in (("setup", setup), ("plan", plan), ("setup again", setup)):
+        start = time.perf_counter()
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=TOP)
+        times[name] = time.perf_counter() - start
+        print("fleet %-12s %6.1f s, exit %d" % (name, times[name], done.returncode))
+        if done.returncode:
+            print(done.stdout[-2000:] + done.stderr[-2000:])
+    ratio = times["plan"] / ((times["setup"] + times["setup again"]) / 2)
+    size = (report / "plan.html").stat().st_size / 1e6
+    print("fleet %d hosts: plan/setup ratio %.2f, HTML %.2f MB" % (HOSTS, ratio, size))
+
+
+if __name__ == "__main__":
+    parts = {"lstopo": lstopo, "growth": growth, "fleet": fleet}
+    chosen = sys.argv[1:] or list(parts)
+    for part in chosen:
+        if part not in parts:
+            sys.exit("no such part: %s; there are %s" % (part, ", ".join(parts)))
+    with tempfile.TemporaryDirectory(prefix="hostprep-bench-") as scratch:
+        for part in chosen:
+            parts[part](Path(scratch))

@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The filters: the same answers as the functions beneath, and errors that a template author understands."""
+
+from __future__ import annotations
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.lo0.rke2_hostprep.plugins.filter.hostprep import FilterModule
+
+FILTERS = FilterModule().filters()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "result"),
+    [
+        ("cpulist_expand", ["0-1,32-33"], [0, 1, 32, 33]),
+        ("cpulist_compress", [[33, 0, 1, 32]], "0-1,32-33"),
+        ("cpulist_union", ["0-1", "32-33", "5"], "0-1,5,32-33"),
+        ("cpulist_minus", ["0-63", "0-1,32-33"], "2-31,34-63"),
+        ("cpulist_intersect", ["0-31", "0-1,32-33"], "0-1"),
+        ("cpulist_to_mask", ["0-1,32-33"], "00000003,00000003"),
+        ("cpulist_from_mask", ["00000003,00000003"], "0-1,32-33"),
+        (
+            "plan_query",
+            [{"nics": [{"name": "a", "numa_node": 1}, {"name": "b", "numa_node": 0}]}, "nics[?numa_node==`1`].name"],
+            ["a"],
+        ),
+        ("plan_query", [{"nics": []}, "missing.key"], None),
+    ],
+)
+def test_answers(name, arguments, result):
+    assert FILTERS[name](*arguments) == result
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("cpulist_expand", ["3-1"], "runs backwards"),
+        ("cpulist_to_mask", ["x"], "neither an id nor a range"),
+        ("cpulist_from_mask", ["xyz"], "not a CPU mask"),
+        ("plan_query", [{"a": 1}, "a["], "cannot read the expression"),
+        ("plan_query", ["text", "a"], "takes a plan"),
+    ],
+)
+def test_errors(name, arguments, words):
+    with pytest.raises(AnsibleFilterError, match=words) as caught:
+        FILTERS[name](*arguments)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_plan_records():
+    hostvars = {
+        "a": {"host_plan_result": {"plan": {"x": 1}}},
+        "b": {"host_plan_result": {"failed": True, "msg": "no", "code": "smt_unknown"}},
+        "c": {"host_plan_result": {"unreachable": True, "msg": "no route"}},
+        "d": {},
+    }
+    records = FILTERS["plan_records"](list(hostvars), hostvars)
+    assert [(record["host"], record["status"], record["error_code"]) for record in records] == [
+        ("a", "planned", None),
+        ("b", "refused", "smt_unknown"),
+        ("c", "unreachable", None),
+        ("d", "unreachable", None),
+    ]
+    assert records[0]["plan"] == {"x": 1} and records[0]["error"] is None and records[2]["error"] == "no route"

@@ -1,0 +1,120 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host is configured to, read from files as their owners write them."""
+
+from __future__ import annotations
+
+import pytest
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+
+
+def seen(tmp_path, files, release=None):
+    (tmp_path / "sys").mkdir()
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return observe(Tree(str(tmp_path)), release)
+
+
+@pytest.mark.parametrize(
+    ("files", "tokens"),
+    [
+        ({}, None),
+        (
+            {
+                "etc/default/grub": 'GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet isolcpus=2-3"\nGRUB_CMDLINE_LINUX=""\n'
+            },
+            ["quiet", "isolcpus=2-3"],
+        ),
+        ({"etc/default/grub": "GRUB_CMDLINE_LINUX='a b'\nGRUB_CMDLINE_LINUX_DEFAULT=c # note\n"}, ["a", "b", "c"]),
+        (
+            {
+                "etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n',
+                "etc/default/grub.d/90-own.cfg": 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT nosmt"\n',
+                "etc/default/grub.d/ignored.txt": 'GRUB_CMDLINE_LINUX_DEFAULT="lost"\n',
+            },
+            ["quiet", "nosmt"],
+        ),
+        (
+            {
+                "etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n',
+                "etc/default/grub.d/50-cloudimg-settings.cfg": 'GRUB_CMDLINE_LINUX_DEFAULT="console=ttyS0"\n',
+            },
+            ["console=ttyS0"],
+        ),
+        (
+            {
+                "etc/default/grub": 'GRUB_CMDLINE_LINUX="a"\nGRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT:+x} $tuned_params"\n'
+            },
+            ["a", "${GRUB_CMDLINE_LINUX_DEFAULT:+x}"],
+        ),
+        ({"etc/default/grub": 'GRUB_CMDLINE_LINUX="unclosed\n'}, []),
+        ({"etc/default/grub": b"\xff\xfe\x00garbage="}, []),
+        ({"etc/kernel/cmdline": "root=UUID=1 isolcpus=4\n"}, ["root=UUID=1", "isolcpus=4"]),
+        (
+            {
+                "etc/default/grub": 'GRUB_CMDLINE_LINUX="old"\n',
+                "boot/grub2/grubenv": "# GRUB Environment Block\ntuned_params=nohz=on isolcpus=2\nsaved_entry=a\n####",
+                "boot/loader/entries/a.conf": "title EL\nversion 5.14.0-1.el9\nlinux /vmlinuz-5.14.0-1.el9\noptions root=/dev/sda1 $tuned_params ro\n",
+            },
+            ["root=/dev/sda1", "nohz=on", "isolcpus=2", "ro"],
+        ),
+    ],
+)
+def test_boot_arguments(tmp_path, files, tokens):
+    assert seen(tmp_path, files, "5.14.0-1.el9")["boot_args"]["tokens"] == tokens
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "value"),
+    [
+        ({}, None, None),
+        ({"etc/rancher/rke2/config.yaml": "cni: cilium\n"}, "etc/rancher/rke2/config.yaml", None),
+        (
+            {"etc/rancher/rke2/config.yaml": "kubelet-arg:\n  - reserved-cpus=0-1,32-33\n  - v=2\n"},
+            "etc/rancher/rke2/config.yaml",
+            "0-1,32-33",
+        ),
+        (
+            {"etc/rancher/rke2/config.yaml": 'kubelet-arg: ["v=2", "reserved-cpus=0,4"]\n'},
+            "etc/rancher/rke2/config.yaml",
+            "0,4",
+        ),
+        ({"etc/rancher/rke2/config.yaml": "# reserved-cpus=0\n"}, "etc/rancher/rke2/config.yaml", None),
+        (
+            {
+                "etc/rancher/rke2/config.yaml": "kubelet-arg: [reserved-cpus=0]\n",
+                "etc/rancher/rke2/config.yaml.d/90.yaml": "kubelet-arg+: [reserved-cpus=0-1]\n",
+            },
+            "etc/rancher/rke2/config.yaml.d/90.yaml",
+            "0-1",
+        ),
+        (
+            {
+                "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf": 'kind: KubeletConfiguration\nreservedSystemCPUs: "0-1"\n'
+            },
+            "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf",
+            "0-1",
+        ),
+    ],
+)
+def test_kubelet_reservation(tmp_path, files, source, value):
+    assert seen(tmp_path, files)["kubelet_reserved"] == {"source": source, "value": value}
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "problem"),
+    [
+        (None, None, None),
+        ('{"policyName":"none"}', {"policyName": "none"}, None),
+        ("", None, "var/lib/kubelet/cpu_manager_state is not JSON"),
+        ("[" * 5000, None, "var/lib/kubelet/cpu_manager_state is not JSON"),
+        ("[]", None, "var/lib/kubelet/cpu_manager_state holds no JSON object"),
+    ],
+)
+def test_kubelet_state_file(tmp_path, text, state, problem):
+    found = seen(tmp_path, {} if text is None else {"var/lib/kubelet/cpu_manager_state": text})["cpu_manager_state"]
+    assert (found["state"], found["problem"]) == (state, problem)
