@@ -63,7 +63,7 @@ options:
     type: int
   reserved_cores_by_node:
     description:
-      - Number of physical cores to reserve by NUMA node id, such as V({0: 2, 1: 4}). A node left out gets none, the boot CPU's core aside.
+      - "Number of physical cores to reserve by NUMA node id, such as V({0: 2, 1: 4}). A node left out gets none, the boot CPU's core aside."
     type: dict
   nic_cores:
     description:
@@ -79,8 +79,8 @@ options:
     type: int
   declared_gbps:
     description:
-      - Gb/s that NICs are bought for, by name or PCI address, such as V({ens1f0np0: 400}). On a NUMA node with declared NICs the default
-        rule reserves the declared sum divided by O(gbps_per_core), rounded up, instead of O(nic_cores).
+      - "Gb/s that NICs are bought for, by name or PCI address, such as V({ens1f0np0: 400}). On a NUMA node with declared NICs the default
+        rule reserves the declared sum divided by O(gbps_per_core), rounded up, instead of O(nic_cores)."
     type: dict
   gbps_per_core:
     description:

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Captures what discovery reads from this machine into an archive: sh capture.sh OUT.tar.xz [ROOT]
+# Reads only, and only files by name, since some files of /sys hang or act when they are read. Run it as root for everything.
+# The archive holds MAC addresses and RKE2's configuration without its tokens: look through it before you hand it on.
+set -eu
+out=$(realpath -m "${1:?usage: sh capture.sh OUT.tar.xz [ROOT]}")
+root=${2:-/}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$root"
+
+existing() { for path; do [ -e "$path" ] && printf '%s\n' "$path"; done; }
+# cp, not tar: files of /proc have no size that tar could see
+copy() { xargs -r -0 cp --parents --no-dereference -t "$work" 2>/dev/null || true; }
+
+# where the devices of these classes and buses really are: sys/devices/pci0000:17, sys/devices/LNXSYSTM:00, sys/devices/qeth …
+devices() {
+  for link in sys/class/net/* sys/class/infiniband/* sys/bus/pci/devices/* sys/bus/virtio/devices/*; do
+    [ -e "$link" ] && realpath --relative-to=. "$link"
+  done | cut -d/ -f1-3 | grep '^sys/devices/' | grep -v '^sys/devices/virtual$' | sort -u
+}
+
+{ existing sys/devices/system/cpu sys/devices/system/node sys/devices/cpu_core sys/devices/cpu_atom sys/devices/virtual/net sys/devices/virtual/dmi \
+    sys/bus/pci/devices sys/bus/virtio/devices sys/class/net sys/class/infiniband sys/class/dmi/id sys/hypervisor sys/kernel/debug/sched \
+    sys/kernel/debug/irq/irqs sys/kernel/realtime proc/irq; devices || true; } |
+while read -r top; do
+  find "$top" \( -type l -o -type f \( \
+    -name possible -o -name present -o -name online -o -name offline -o -name isolated -o -name nohz_full -o -name 'kernel_max' -o -name active -o -name control -o \
+    -name 'has_*' -o -name '*_siblings*' -o -name '*_cpus*' -o -name '*_id' -o -name 'shared_cpu_*' -o -name level -o -name type -o -name size -o -name id -o \
+    -name cpus -o -name cpu_capacity -o -name 'cpulist' -o -name cpumap -o -name distance -o -name meminfo -o -name class -o -name vendor -o -name device -o \
+    -name 'subsystem_*' -o -name numa_node -o -name 'local_cpu*' -o -name boot_vga -o -name 'sriov_*' -o -path '*/msi_irqs/*' -o -name operstate -o -name carrier -o \
+    -name speed -o -name flags -o -name address -o -name dev_port -o -name phys_port_name -o -name mtu -o -name ifindex -o -name slaves -o -name mode -o -name uevent -o \
+    -name rate -o -name state -o -name phys_state -o -name link_layer -o -name 'sys_vendor' -o -name product_name -o -name preempt -o -name realtime -o \
+    -name 'smp_affinity*' -o -name effective_affinity_list -o -name default_smp_affinity -o -name node -o -path '*/debug/irq/irqs/*' \) \) -print0 | copy
+  # empty folders carry meaning too: a queue, an action of an interrupt, a port
+  find "$top" -type d -print0 | (cd "$work" && xargs -r -0 mkdir -p)
+done
+existing proc/cpuinfo proc/meminfo proc/interrupts proc/cmdline proc/version proc/sysinfo proc/sys/kernel/osrelease proc/sys/kernel/version proc/sys/kernel/arch proc/config.gz proc/net/route proc/net/ipv6_route \
+  proc/net/vlan/config proc/net/bonding/* proc/device-tree/hypervisor/compatible proc/device-tree/ibm,partition-name boot/config-* boot/loader/entries/* boot/grub/grubenv boot/grub2/grubenv etc/default/grub etc/default/grub.d/*.cfg \
+  etc/kernel/cmdline etc/rancher/rke2/config.yaml etc/rancher/rke2/config.yaml.d/* var/lib/rancher/rke2/agent/etc/kubelet.conf.d/* var/lib/kubelet/cpu_manager_state \
+  var/lib/lo0.rke2_hostprep/plan.json | tr '\n' '\0' | copy
+find "$work/etc/rancher" -type f -exec sed -i -E 's/^([[:space:]]*[a-z-]*(token|secret|password|key)[a-z-]*[[:space:]]*:).*/\1 removed/' {} + 2>/dev/null || true
+tar -cJf "$out" -C "$work" .
+echo "captured $(find "$work" -type f | wc -l) files into $out"
