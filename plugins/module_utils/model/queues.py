@@ -129,43 +129,56 @@ def cpu_order(machine, irq_cpus, node):
     return [core[thread] for thread in range(machine["threads"]) for core in cores if len(core) > thread]
 
 
-def _serving(nic, topology, machine, irq_cpus, warnings):
-    """(node or "any", CPUs in order) that serve a NIC, with a warning where they are not its own node's."""
+def _serving(nic, topology, machine, irq_cpus):
+    """(node or "any", CPUs in order, remark or None) that serve a NIC; a remark (code, its node) where they are not its own node's."""
     node = home(nic, topology, machine)
-    name = label(nic)
+    everywhere = "any", cpu_order(machine, irq_cpus, "any"), ("nic_node_unknown", None)
     if node is None and None not in machine["nodes"]:
-        return "any", cpu_order(machine, irq_cpus, "any")
+        return everywhere
     order = cpu_order(machine, irq_cpus, node) if node in machine["nodes"] else []
     if order:
-        return node, order
-    entry = next((numa for numa in topology["numa_nodes"] if numa["id"] == node), None)
-    distances = (entry or {}).get("distances") or {}
+        return node, order, None
+    distances = _distances(topology, node)
     serving = [other for other in machine["nodes"] if cpu_order(machine, irq_cpus, other)]
+    if not serving:
+        return everywhere
     nearest = min(serving, key=lambda other: (distances.get(str(other), 1 << 30), other is None, other or 0))
-    far = distances.get(str(nearest))
-    cost = "every packet crosses to node %s%s" % (
-        nearest,
-        " (distance %d instead of %d)" % (far, distances.get(str(node), 10)) if far else "",
+    code = "nic_without_local_housekeeping" if node in machine["nodes"] else "nic_node_without_cpus"
+    return nearest, cpu_order(machine, irq_cpus, nearest), (code, node)
+
+
+def _distances(topology, node):
+    return next((entry["distances"] for entry in topology["numa_nodes"] if entry["id"] == node), None) or {}
+
+
+def _remark(code, node, serving, names, topology, irq_cpus):
+    """The finding for all NICs of a node that its own CPUs do not serve."""
+    nics = ", ".join(names)
+    if code == "nic_node_unknown":
+        return finding(
+            code,
+            "the NUMA node of %s is unknown, so housekeeping CPUs of every node serve it" % nics,
+            "set the slot's NUMA affinity in the firmware, or pass the topology with numa_node filled in",
+            "numa_node -1 or missing",
+        )
+    distances = _distances(topology, node)
+    far = distances.get(str(serving))
+    cost = "every packet crosses to %s" % ("CPUs of no node" if serving is None else "node %d" % serving)
+    if far:
+        cost += " (distance %d instead of %d)" % (far, distances.get(str(node), 10))
+    if code == "nic_node_without_cpus":
+        return finding(
+            code,
+            "node %s of %s has no CPUs: %s" % (node, nics, cost),
+            "nothing, this is how the machine is built",
+            "node %s" % node,
+        )
+    return finding(
+        code,
+        "node %s of %s has no housekeeping CPU: %s" % (node, nics, cost),
+        "reserve a core there: reserved_cores_by_node: {%s: 1} beside the others, or strategy: spread" % node,
+        "irq CPUs %s" % cpulist.compress(irq_cpus),
     )
-    if node in machine["nodes"]:
-        warnings.append(
-            finding(
-                "nic_without_local_housekeeping",
-                "node %s of %s has no housekeeping CPU, so its queues use node %s: %s" % (node, name, nearest, cost),
-                "reserve a core there: reserved_cores_by_node: {%s: 1} beside the others, or strategy: spread" % node,
-                "irq CPUs %s" % cpulist.compress(irq_cpus),
-            )
-        )
-    else:
-        warnings.append(
-            finding(
-                "nic_node_without_cpus",
-                "node %s of %s has no CPUs, so its queues use node %s" % (node, name, nearest),
-                "nothing: this is how the machine is built",
-                "node %s" % node,
-            )
-        )
-    return nearest, cpu_order(machine, irq_cpus, nearest)
 
 
 def _counts(nic):
@@ -195,11 +208,11 @@ def place(topology, machine, policy, planned, irq_cpus):
                 present or "no NIC was found",
             )
         )
-    start, unknown = {}, []
+    start, remarks = {}, {}
     for nic in planned:
-        node, order = _serving(nic, topology, machine, irq_cpus, warnings)
-        if node == "any":
-            unknown.append(label(nic))
+        node, order, remark = _serving(nic, topology, machine, irq_cpus)
+        if remark:
+            remarks.setdefault((*remark, node), []).append(label(nic))
         by_irq, queue_vectors, ceqs = _counts(nic)
         channels = nic["channels"] or {}
         now = channels.get("combined") or channels.get("rx") or by_irq or nic["rx_queues"]
@@ -233,13 +246,5 @@ def place(topology, machine, policy, planned, irq_cpus):
                 "vectors": {"queue": queue_vectors, "ceq": ceqs},
             }
         )
-    if unknown:
-        warnings.append(
-            finding(
-                "nic_node_unknown",
-                "the NUMA node of %s is unknown, so housekeeping CPUs of every node serve it" % ", ".join(unknown),
-                "set the slot's NUMA affinity in the firmware, or pass the topology with numa_node filled in",
-                "numa_node -1 or missing",
-            )
-        )
+    warnings += [_remark(*remark, names, topology, irq_cpus) for remark, names in remarks.items()]
     return entries, warnings

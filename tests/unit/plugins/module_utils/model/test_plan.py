@@ -259,6 +259,22 @@ def test_nic_without_local_housekeeping_is_told_and_never_isolated():
     assert "distance 21 instead of 10" in warning["message"] and "{2: 1}" in warning["cure"]
 
 
+def test_nics_of_one_node_share_a_warning():
+    nics = [{"pci": "0000:ca:00.%d" % port, "name": "ens%d" % port, "node": 1} for port in range(3)]
+    plan = make_plan(uniform(2, 8, nics=nics), {"reserved_count": 2, "strategy": "pack"})
+    assert codes(plan) == ["nic_without_local_housekeeping"] and "ens0, ens1, ens2" in plan["warnings"][0]["message"]
+
+
+def test_housekeeping_outside_every_node_serves_all():
+    nic = {"pci": "0000:ca:00.0", "name": "ens1", "node": 0}
+    stray = topology([("0", 0, 0), ("1", None, 0), ("2", 0, 0)], nics=[nic])
+    plan = make_plan(stray, {"reserved_cpus": "1"})
+    assert plan["nics"][0]["queue_cpus"] == [1] and "nic_node_unknown" in codes(plan)
+    boots = topology([("0", None, 0), ("1", 0, 0), ("2", 0, 0)], nics=[nic])
+    plan = make_plan(boots, {"reserved_cpus": "0"})
+    assert plan["nics"][0]["queue_cpus"] == [0] and "crosses to CPUs of no node" in plan["warnings"][0]["message"]
+
+
 def test_unknown_node_uses_every_housekeeping_cpu():
     plan = make_plan(
         uniform(2, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "queues": 8}]), {"reserved_cores_per_node": 1}
@@ -667,7 +683,8 @@ def test_what_if_side_by_side():
 def machines(draw):
     """Random machines: nodes with gaps in their ids, cores of one to four threads, scattered CPU ids, LLCs, hybrids, NICs anywhere."""
     node_ids = draw(st.lists(st.integers(0, 40), min_size=1, max_size=6, unique=True))
-    sizes = draw(st.lists(st.tuples(st.sampled_from(node_ids), st.sampled_from([1, 2, 2, 4])), min_size=2, max_size=24))
+    homes = node_ids + [None] if draw(st.booleans()) else node_ids  # None: CPUs outside every node
+    sizes = draw(st.lists(st.tuples(st.sampled_from(homes), st.sampled_from([1, 2, 2, 4])), min_size=2, max_size=24))
     total = sum(size for _, size in sizes)
     ids = draw(st.permutations(range(total))) if draw(st.booleans()) else list(range(total))
     gap = draw(st.integers(1, 3))
