@@ -215,7 +215,8 @@ def place(topology, machine, policy, planned, irq_cpus):
             remarks.setdefault((*remark, node), []).append(label(nic))
         by_irq, queue_vectors, ceqs = _counts(nic)
         channels = nic["channels"] or {}
-        now = channels.get("combined") or channels.get("rx") or by_irq or nic["rx_queues"]
+        # gve has a vector for each direction, and mlx5 more vectors than queues: what the kernel counts as queues leads
+        now = channels.get("combined") or channels.get("rx") or nic["rx_queues"] or by_irq
         able = max(channels.get("combined_max") or channels.get("rx_max") or 0, now or 0) or len(order)
         queues = min(number for number in (able, len(order), policy["queues_max"]) if number)
         first = start.get(node, 0)

@@ -249,6 +249,21 @@ def test_rdma_completion_vectors_use_the_same_node():
     assert set(nic["queue_cpus"]) == set(nic["ceq_cpus"]) == {16, 17, 48, 49}
 
 
+@pytest.mark.parametrize(
+    ("given", "now"),
+    [
+        ({"channels": {"combined": 6, "combined_max": 63}, "rx_queues": 8}, 6),
+        ({"channels": {"combined": 0, "rx": 5, "rx_max": 8}, "rx_queues": 8}, 5),
+        ({"rx_queues": 4}, 4),
+        ({"rx_queues": None}, 8),
+    ],
+)
+def test_queue_count_now(given, now):
+    machine = uniform(2, 16, nics=[dict({"pci": "0000:ca:00.0", "name": "ens1", "node": 1}, **given)])
+    machine["irqs"] = irqs(machine["nics"][0], 8)
+    assert make_plan(machine, {"reserved_cores_per_node": 1})["nics"][0]["queues_now"] == now
+
+
 def test_nic_without_local_housekeeping_is_told_and_never_isolated():
     machine = uniform(
         3, 8, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 2, "queues": 8}], distances={(2, 0): 31, (2, 1): 21}
