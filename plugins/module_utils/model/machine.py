@@ -36,7 +36,7 @@ def after_boot(topology, policy):
         )
     online = set(cpulist.expand(facts["online"]))
     warnings = []
-    node_of = {cpu: node["id"] for node in topology["numa_nodes"] for cpu in cpulist.expand(node["cpus"])}
+    node_of = _nodes(topology)
     cores = _cores(topology, policy, online, node_of)
     listed = [cpu for core in cores for cpu in core["cpus"]]
     if len(listed) != len(online) or set(listed) != online:
@@ -70,6 +70,15 @@ def after_boot(topology, policy):
     }
 
 
+def _nodes(topology):
+    """{cpu: node id} from the nodes' own lists; a CPU that two nodes list belongs to none."""
+    node_of = {}
+    for node in topology["numa_nodes"]:
+        for cpu in cpulist.expand(node["cpus"]):
+            node_of[cpu] = None if cpu in node_of else node["id"]
+    return node_of
+
+
 def _cores(topology, policy, online, node_of):
     facts = topology["cpus"]
     known = facts.get("cores") or []
@@ -90,7 +99,7 @@ def _cores(topology, policy, online, node_of):
     for core in known:
         cpus = [cpu for cpu in cpulist.expand(core["cpus"]) if cpu in online]
         if cpus:
-            node = core["node"] if core.get("node") is not None else node_of.get(cpus[0])
+            node = core["node"] if "node" in core else node_of.get(cpus[0])
             cores.append(
                 {
                     "cpus": cpus,

@@ -450,6 +450,14 @@ def test_unknown_siblings():
     assert refused(machine, {}).code == "online_unknown"
 
 
+def test_cpus_that_two_nodes_list_belong_to_none():
+    machine = uniform(2, 4)
+    machine["cpus"]["cores"] = []  # as a caller gives it: siblings and nodes only
+    machine["numa_nodes"][1]["cpus"] = machine["numa_nodes"][0]["cpus"]
+    plan = make_plan(machine, {})
+    assert plan["reserved"] == "0,8" and {entry["node"] for entry in plan["why"]} == {None}
+
+
 def test_single_core():
     assert refused(topology([("0-1", 0, 0)]), {}).code == "too_few_cores"
 
