@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import COLLECTION_VERSION
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.version import COLLECTION_VERSION
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.policy import OPTIONS
 
 TOP = Path(__file__).resolve().parents[2]

@@ -23,8 +23,8 @@ from . import (
     vectors,
 )
 from .errors import HostprepError, finding
+from .version import COLLECTION_VERSION
 
-COLLECTION_VERSION = "0.1.0"
 SCHEMA_VERSION = 1
 NOTHING_OBSERVED = {
     "boot_args": {"source": None, "tokens": None},
