@@ -169,7 +169,7 @@ def paragraph(members, width):
     plan = entry["plan"]
     if plan is None:
         code = " (%s)" % entry["error_code"] if entry["error_code"] else ""
-        return lines + _item(entry["status"], entry["error"] + code, width)
+        return lines + _item("refused" if entry["status"] == "refused" else "no answer", entry["error"] + code, width)
     lines += _item("machine", machine_sentence(plan), width)
     lines += _lists(plan, width)
     for cpus, message in why_lines(plan["why"]):

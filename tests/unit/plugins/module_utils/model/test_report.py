@@ -539,3 +539,9 @@ def test_contrast(front, back, least, dark):
 def test_reserved_and_isolated_differ_without_colour(dark):
     colours = shades(re.search("<style>(.*?)</style>", report_page.page(made()), re.S).group(1), dark)
     assert contrast(colours["reserved"], colours["isolated"]) >= 1.4
+
+
+def test_an_unreachable_host_has_its_sentence_apart_from_the_label():
+    document = report.report([samples.unreachable("a")], generated_at="2026-01-01T00:00:00Z")
+    line = next(line for line in report.table(document).splitlines() if "no answer" in line)
+    assert line.split("no answer")[1].startswith("  ")
