@@ -148,8 +148,8 @@ class Identity:
                 if name == "amazon" and (metal or ".metal" in (tree.read("sys/class/dmi/id/product_name") or "")):
                     return "none"
                 return name
-        if metal:
-            return "none"
+        if metal and tree.read("sys/class/dmi/id/sys_vendor"):
+            return "none"  # the flag alone proves nothing: VirtualBox can hide it, and a capture can have its host's cpuinfo
         node = tree.read("proc/device-tree/hypervisor/compatible") or ""
         if node.startswith("xen"):
             return "xen"
