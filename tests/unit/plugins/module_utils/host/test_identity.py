@@ -126,7 +126,7 @@ def test_what_is_unknown_is_noted(host):
 
 
 @pytest.mark.parametrize(
-    ("vendor", "expected"), [("Dell Inc.", "none"), ("innotek GmbH", "oracle"), ("QEMU", "kvm"), (None, None)]
+    ("vendor", "expected"), [("Dell Inc.", "none"), ("innotek GmbH", "oracle"), ("QEMU", "qemu"), (None, None)]
 )
 def test_no_hypervisor_flag_alone_proves_nothing(host, vendor, expected):
     """VirtualBox can hide the flag, and a capture may hold its host's cpuinfo."""
