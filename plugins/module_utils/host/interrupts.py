@@ -22,7 +22,9 @@ _VIRTIO_BUS = "sys/bus/virtio/devices"
 
 def read(reader, functions, nics):
     """(irqs, irq_columns, default_smp_affinity) of the topology; fills each NIC's ``irqs`` and ``irq_source``."""
-    text = reader.text(PROC, "irq_columns", INTERRUPTS)
+    text = reader.tree.text(PROC, INTERRUPTS)
+    if text is None:
+        reader.note("irq_columns", PROC, reader.tree.why(PROC))
     table = irqs.parse(text or "")
     if text is not None and table.columns is None:
         reader.note("irq_columns", PROC, "no header of CPU columns")

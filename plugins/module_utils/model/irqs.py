@@ -64,25 +64,33 @@ class Interrupts:
 
 def parse(text, counts=False):
     """Interrupts of a file's text. counts: also split the numbers (slow on a thousand CPUs; without it they are skipped unread)."""
-    lines = text.splitlines()
-    columns = _columns(lines[0]) if lines else None
+    head = text[: _line_end(text, 0)]
+    columns = _columns(head)
     width = len(columns) if columns else 0
     irqs = []
     sums = []
     bad = []
-    for place, line in enumerate(lines):
-        if place == 0 and columns is not None:
-            continue
-        label, colon, rest = line.partition(":")
-        label = label.strip()
-        if not colon or not label or " " in label:
-            if line.strip():
-                bad.append((place + 1, line))
+    at = 0 if columns is None else len(head) + 1
+    place = 0 if columns is None else 1
+    while at < len(text):  # lines are kilobytes long on large machines: they are looked at in place, not cut out
+        end = _line_end(text, at)
+        place += 1
+        colon = text.find(":", at, end)
+        label = text[at : max(colon, at)].strip()
+        if not label or " " in label:
+            if text[at:end].strip():
+                bad.append((place, text[at:end]))
         elif label.isdigit() and label.isascii() and len(label) < 10:
-            irqs.append(_irq(int(label), rest, width, counts))
+            irqs.append(_irq(int(label), text, colon + 1, end, width, counts))
         else:
             sums.append(label)
+        at = end + 1
     return Interrupts(columns, irqs, sums, bad)
+
+
+def _line_end(text, at):
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
 
 
 def _columns(line):
@@ -90,23 +98,25 @@ def _columns(line):
     return [int(match.group(1)) for match in found] if found and all(found) else None
 
 
-def _end_of_counts(rest, width):
-    """Where the counts end. The kernel prints each in 11 characters, a blank first; that is checked by two strided slices."""
-    end = 11 * width
-    if width > 1 and rest[0:end:11] == " " * width and rest[10:end:11].isdigit() and rest[end : end + 1].isspace():
-        return end
+def _end_of_counts(text, begin, stop, width):
+    """Where the counts between begin and stop end. The kernel prints each in 11 characters, a blank first; one that is wider
+    would move the last, so that looking at the first and the last column is enough."""
+    end = begin + 11 * width
+    if width > 1 and end < stop and text[begin] == text[end - 11] == " " and text[end].isspace():
+        if text[begin + 10].isdigit() and text[end - 1].isdigit():
+            return end
+    rest = text[begin:stop]
     end = len(rest) - len(rest.lstrip(_COUNTS))
-    while (
-        0 < end < len(rest) and not rest[end - 1].isspace()
-    ):  # a chip that begins with digits ("2200000.gpio") lost them
+    # a chip that begins with digits ("2200000.gpio") lost them
+    while 0 < end < len(rest) and not rest[end - 1].isspace():
         end -= 1
-    return end
+    return begin + end
 
 
-def _irq(number, rest, width, counts):
-    begin = _end_of_counts(rest, width)
-    tail = rest[begin:].strip()
-    values = [int(word[:19]) for word in rest[:begin].split()] if counts else None
+def _irq(number, text, begin, stop, width, counts):
+    end = _end_of_counts(text, begin, stop, width)
+    tail = text[end:stop].strip()
+    values = [int(word[:19]) for word in text[begin:end].split()] if counts else None
     if not tail:
         return Irq(number, None, None, None, [], values)
     match = _WITH_HWIRQ.match(tail)

@@ -6,6 +6,7 @@
 ``after_boot(topology, policy)`` returns plain data::
 
     {"cores": [{"cpus": [0, 32], "node": 0 or None, "package": 0 or None, "llc": 0 or None, "rank": 0}, ...],   lowest CPU first
+     "cores_by_node": {0: [...]}, the same cores by their node
      "nodes": [0, 1],            ids of NUMA nodes that own CPUs, in id order; [None] on a kernel without NUMA nodes, and None
                                  last where only the boot core's node is unknown
      "online": {0, 1, ...}, "boot": 0, "threads": 2 (most threads of a core), "warnings": [finding, ...]}
@@ -57,11 +58,15 @@ def after_boot(topology, policy):
     cores.sort(key=lambda core: core["cpus"][0])
     _mark_packages(facts, cores)
     after = {cpu for core in cores for cpu in core["cpus"]}
+    by_node = {}
+    for core in cores:
+        by_node.setdefault(core["node"], []).append(core)
     nodes = sorted({core["node"] for core in cores if core["node"] is not None})
     if not nodes or cores[0]["node"] is None:
         nodes.append(None)
     return {
         "cores": cores,
+        "cores_by_node": by_node,
         "nodes": nodes,
         "online": after,
         "boot": min(after),
@@ -161,7 +166,7 @@ def _mark_packages(facts, cores):
 
 
 def cores_of(machine, node):
-    return [core for core in machine["cores"] if core["node"] == node]
+    return machine["cores_by_node"].get(node, [])
 
 
 def fingerprint(topology, machine):
