@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tarfile
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 

@@ -212,7 +212,7 @@ def test_a_mutated_machine_is_read_or_is_unknown(base, validator, data):
     files = sorted(
         path
         for path, node in base._store._nodes.items()
-        if type(node) is bytes and path.startswith(("sys/devices", "proc"))
+        if isinstance(node, bytes) and path.startswith(("sys/devices", "proc"))
     )
     chosen = data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=30, unique=True))
     changes = {path: data.draw(MUTATIONS) for path in chosen}

@@ -67,19 +67,13 @@ def _ids(values):
 
 def compress(cpus):
     """The canonical list string: sorted, ranges joined ("0-1,32-33"); "" for none."""
-    parts = []
-    start = last = None
+    ranges = []
     for cpu in expand(cpus):
-        if start is None:
-            start = last = cpu
-        elif cpu == last + 1:
-            last = cpu
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
         else:
-            parts.append(str(start) if start == last else "%d-%d" % (start, last))
-            start = last = cpu
-    if start is not None:
-        parts.append(str(start) if start == last else "%d-%d" % (start, last))
-    return ",".join(parts)
+            ranges.append([cpu, cpu])
+    return ",".join(str(first) if first == last else "%d-%d" % (first, last) for first, last in ranges)
 
 
 def union(*lists):

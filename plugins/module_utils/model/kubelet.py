@@ -136,24 +136,17 @@ def _hints(want, total, free):
 def _judge(policy, providers):
     if not providers:
         return {"admitted": True, "nodes": [], "reason": "nothing in the shape is bound to a NUMA node"}
-    narrowest = [
-        min(hints, key=lambda mask: (len(mask), sorted(-1 if node is None else node for node in mask)))
-        for _, hints in providers
-    ]
+    offers = [hints for _what, hints in providers]
+    narrowest = [min(hints, key=_narrow) for hints in offers]
     spread = sorted({node for mask in narrowest for node in mask if node is not None})
     agreed = [
-        mask
-        for mask, preferred in providers[0][1].items()
-        if preferred and all(hints.get(mask) for _, hints in providers[1:])
+        mask for mask, preferred in offers[0].items() if preferred and all(hints.get(mask) for hints in offers[1:])
     ]
-    best = (
-        min(agreed, key=lambda mask: (len(mask), sorted(-1 if node is None else node for node in mask)))
-        if agreed
-        else None
-    )
+    best = min(agreed, key=_narrow) if agreed else None
     nodes = sorted(node for node in best if node is not None) if best else spread
     needs = "; ".join(
-        "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :]) for (what, _), mask in zip(providers, narrowest)
+        "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :])
+        for (what, _hints_), mask in zip(providers, narrowest)
     )
     if policy == "none":
         return {"admitted": True, "nodes": [], "reason": "not aligned: the policy looks at no node"}
@@ -175,6 +168,11 @@ def _judge(policy, providers):
         "nodes": nodes if one else [],
         "reason": "aligned" if one else "TopologyAffinityError: not on one node (%s)" % needs,
     }
+
+
+def _narrow(mask):
+    """Sort key: fewest nodes first, then the lowest ids."""
+    return len(mask), sorted(-1 if node is None else node for node in mask)
 
 
 def state_refused(state, reserved, online):
