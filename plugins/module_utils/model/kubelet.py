@@ -146,7 +146,7 @@ def _judge(policy, providers):
     nodes = sorted(node for node in best if node is not None) if best else spread
     needs = "; ".join(
         "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :])
-        for (what, _hints_), mask in zip(providers, narrowest)
+        for (what, _hints), mask in zip(providers, narrowest)
     )
     if policy == "none":
         return {"admitted": True, "nodes": [], "reason": "not aligned: the policy looks at no node"}
