@@ -48,7 +48,10 @@ def main(arguments: list[str]) -> int:
         print("usage: build_trees.py OUT: write the folder that the example machines are built into", file=sys.stderr)
         return 2
     if not BUILDER.is_dir():
-        print(f"The example machines are built from a checkout of the repository: {BUILDER} is not there.", file=sys.stderr)
+        print(
+            f"The example machines are built from a checkout of the repository: {BUILDER} is not there.",
+            file=sys.stderr,
+        )
         return 1
     sys.path.insert(0, str(BUILDER.parent))
     out = Path(arguments[0])

@@ -11,19 +11,39 @@ from . import lists
 from .spec import SpecError, cpus as cpu_set, read
 
 FIELDS = {
-    "model": (str, None), "vendor": (str, None), "packages": (range(1, 1025), 1), "cores": ((range(1, 1025), [range(1, 1025)]), 4),
-    "threads": (range(1, 9), 2), "ecores": (range(0, 1025), 0), "numbering": (({"block", "adjacent", "alternate"}, [[str]]), "block"),
-    "ids": (str, None), "present": (str, None), "possible": (str, None), "offline": (str, ""), "dies": (range(1, 65), 1),
-    "clusters": (range(0, 1025), 0), "llc": (range(0, 1025), 0), "llc_kib": (range(0, 1 << 24), 0), "caches": (bool, True),
-    "package_ids": ((int, [int]), None), "core_ids": (({"package", "die", "global"}, [int]), "package"), "package_list": ({"package", "core"}, "package"),
-    "books": (range(0, 65), 0), "drawers": (range(0, 65), 0), "smt": ({"on", "off", "forceoff", "notsupported", "notimplemented"}, None),
-    "capacity": (dict, {}), "topology": (bool, True),
+    "model": (str, None),
+    "vendor": (str, None),
+    "packages": (range(1, 1025), 1),
+    "cores": ((range(1, 1025), [range(1, 1025)]), 4),
+    "threads": (range(1, 9), 2),
+    "ecores": (range(0, 1025), 0),
+    "numbering": (({"block", "adjacent", "alternate"}, [[str]]), "block"),
+    "ids": (str, None),
+    "present": (str, None),
+    "possible": (str, None),
+    "offline": (str, ""),
+    "dies": (range(1, 65), 1),
+    "clusters": (range(0, 1025), 0),
+    "llc": (range(0, 1025), 0),
+    "llc_kib": (range(0, 1 << 24), 0),
+    "caches": (bool, True),
+    "package_ids": ((int, [int]), None),
+    "core_ids": (({"package", "die", "global"}, [int]), "package"),
+    "package_list": ({"package", "core"}, "package"),
+    "books": (range(0, 65), 0),
+    "drawers": (range(0, 65), 0),
+    "smt": ({"on", "off", "forceoff", "notsupported", "notimplemented"}, None),
+    "capacity": (dict, {}),
+    "topology": (bool, True),
 }
 MOST = 8192  # CPUs: the largest NR_CPUS a kernel can be built for
 E_CLUSTER = 4  # E-cores of Intel's hybrids share an L2 four at a time
 MODELS = {
-    "x86_64": ("Intel(R) Xeon(R) Platinum 8462Y+", "GenuineIntel"), "aarch64": ("Neoverse-V2", "0x41"), "ppc64le": ("POWER9, altivec supported", "IBM"),
-    "s390x": ("3931", "IBM/S390"), "riscv64": ("rv64imafdcvh", "riscv"),
+    "x86_64": ("Intel(R) Xeon(R) Platinum 8462Y+", "GenuineIntel"),
+    "aarch64": ("Neoverse-V2", "0x41"),
+    "ppc64le": ("POWER9, altivec supported", "IBM"),
+    "s390x": ("3931", "IBM/S390"),
+    "riscv64": ("rv64imafdcvh", "riscv"),
 }
 
 
@@ -162,14 +182,23 @@ class Cpus:
                 llc = llcs.setdefault((package, die, in_die // want.llc if want.llc else 0), len(llcs))
                 group = clusters.setdefault(cluster, len(clusters))
                 kind = ("E" if efficient >= 0 else "P") if ecores else None
-                out.append([Cpu(-1, package, package * dies + die, group, llc, len(out), index, thread, kind) for thread in range(width)])
+                out.append(
+                    [
+                        Cpu(-1, package, package * dies + die, group, llc, len(out), index, thread, kind)
+                        for thread in range(width)
+                    ]
+                )
         return out
 
     def _number(self, cores, scheme):
         if scheme == "adjacent":
             order = [cpu for core in cores for cpu in core]
         else:
-            place = (lambda cpu: (cpu.thread, cpu.core)) if scheme == "block" else (lambda cpu: (cpu.thread, cpu.index, cpu.package))
+            place = (
+                (lambda cpu: (cpu.thread, cpu.core))
+                if scheme == "block"
+                else (lambda cpu: (cpu.thread, cpu.index, cpu.package))
+            )
             order = sorted((cpu for core in cores for cpu in core), key=place)
         for number, cpu in enumerate(order):
             cpu.id = number

@@ -41,20 +41,31 @@ def _numbered(names, kind, start=0, first=0):
 
 def _first_misc(misc, name, kind="misc"):
     """The one for events first, then one vector per queue."""
+
     def layout(nic):
-        return [Vector(0, misc.format(n=nic), kind), *_numbered([name.format(n=nic, q=q) for q in range(nic.queues)], "queue", 1)]
+        return [
+            Vector(0, misc.format(n=nic), kind),
+            *_numbered([name.format(n=nic, q=q) for q in range(nic.queues)], "queue", 1),
+        ]
+
     return layout
 
 
 def _ice(nic):
-    out = [Vector(0, f"ice-{nic.address}:misc"), *_numbered([f"ice-{nic.name}-TxRx-{q}" for q in range(nic.queues)], "queue", 1)]
+    out = [
+        Vector(0, f"ice-{nic.address}:misc"),
+        *_numbered([f"ice-{nic.name}-TxRx-{q}" for q in range(nic.queues)], "queue", 1),
+    ]
     if nic.kernel.at_least(6, 7):
         out.append(Vector(len(out), f"ice-{nic.address}:ll_ts"))
     return out + _irdma(nic, len(out))
 
 
 def _i40e(nic):
-    out = [Vector(0, f"i40e-{nic.address}:misc"), *_numbered([f"i40e-{nic.name}-TxRx-{q}" for q in range(nic.queues)], "queue", 1)]
+    out = [
+        Vector(0, f"i40e-{nic.address}:misc"),
+        *_numbered([f"i40e-{nic.name}-TxRx-{q}" for q in range(nic.queues)], "queue", 1),
+    ]
     out.append(Vector(len(out), f"i40e-{nic.address}:fdir-TxRx-0"))
     return out + _irdma(nic, len(out))
 
@@ -70,6 +81,7 @@ def _last_misc(name, misc):
     def layout(nic):
         queues = _numbered([name.format(n=nic, q=q) for q in range(nic.queues)], "queue")
         return [*queues, Vector(len(queues), misc.format(n=nic))]
+
     return layout
 
 
@@ -91,7 +103,7 @@ def _bnxt(nic):
 def _gve(nic):
     """Notification blocks, transmit first, then receive, then management; names are cut at 31 characters."""
     names = [f"gve-ntfy-blk{block}@pci:{nic.address}"[:31] for block in range(nic.queues * 2)]
-    blocks = _numbered(names[:nic.queues], "tx") + _numbered(names[nic.queues:], "rx", nic.queues)
+    blocks = _numbered(names[: nic.queues], "tx") + _numbered(names[nic.queues :], "rx", nic.queues)
     return [*blocks, Vector(len(blocks), f"gve-mgmnt@pci:{nic.address}"[:31])]
 
 
@@ -119,21 +131,37 @@ def _up_to(most):
 
 
 DRIVERS = {
-    "mlx5_core": Driver("15b3:1021", 400000, _up_to(63), _first_misc("mlx5_async0@pci:{n.address}", "mlx5_comp{q}@pci:{n.address}", "aeq"),
-                        probe=True, spread=True, hca="mlx5_", vf="mlx5_core"),
+    "mlx5_core": Driver(
+        "15b3:1021",
+        400000,
+        _up_to(63),
+        _first_misc("mlx5_async0@pci:{n.address}", "mlx5_comp{q}@pci:{n.address}", "aeq"),
+        probe=True,
+        spread=True,
+        hca="mlx5_",
+        vf="mlx5_core",
+    ),
     "ice": Driver("8086:1592", 100000, _up_to(256), _ice, spread=True, vf="iavf"),
     "i40e": Driver("8086:1583", 40000, _up_to(256), _i40e, spread=True, vf="iavf"),
-    "iavf": Driver("8086:1889", 25000, _up_to(16), _first_misc("iavf-{n.address}:mbx", "iavf-{n.name}-TxRx-{q}"), spread=True),
-    "ixgbe": Driver("8086:10fb", 10000, _up_to(63), _last_misc("{n.name}-TxRx-{q}", "{n.name}"), spread=True, vf="ixgbevf"),
+    "iavf": Driver(
+        "8086:1889", 25000, _up_to(16), _first_misc("iavf-{n.address}:mbx", "iavf-{n.name}-TxRx-{q}"), spread=True
+    ),
+    "ixgbe": Driver(
+        "8086:10fb", 10000, _up_to(63), _last_misc("{n.name}-TxRx-{q}", "{n.name}"), spread=True, vf="ixgbevf"
+    ),
     "ixgbevf": Driver("8086:10ed", 10000, _up_to(2), _last_misc("{n.name}-TxRx-{q}", "{n.name}")),
     "igb": Driver("8086:1521", 1000, _up_to(8), _first_misc("{n.name}", "{n.name}-TxRx-{q}"), vf="igbvf"),
     "e1000e": Driver("8086:10d3", 1000, _up_to(1), _e1000e),
     "tg3": Driver("14e4:165f", 1000, _up_to(4), _tg3, tx=1),
     "bnxt_en": Driver("14e4:1750", 25000, _up_to(8), _bnxt, spread=True, vf="bnxt_en"),
-    "ena": Driver("1d0f:ec20", 0, _up_to(32), _first_misc("ena-mgmnt@pci:{n.address}", "{n.name}-Tx-Rx-{q}"), spread=True),
+    "ena": Driver(
+        "1d0f:ec20", 0, _up_to(32), _first_misc("ena-mgmnt@pci:{n.address}", "{n.name}-Tx-Rx-{q}"), spread=True
+    ),
     "gve": Driver("1ae0:0042", 100000, _up_to(16), _gve, spread=True),
     "virtio_net": Driver("1af4:1041", 0, _up_to(1), _virtio, probe=True, spread=True, parent="virtio"),
-    "hns3": Driver("19e5:a222", 100000, _up_to(64), _first_misc("hclge-misc-{n.address}", "hns3-{n.address}-TxRx-{q}"), spread=True),
+    "hns3": Driver(
+        "19e5:a222", 100000, _up_to(64), _first_misc("hclge-misc-{n.address}", "hns3-{n.address}-TxRx-{q}"), spread=True
+    ),
     "qib": Driver("1077:7322", 40000, _up_to(1), _qib, probe=True, hca="qib", pci_class="0c0600"),
     "vfio-pci": Driver("15b3:101e", 0, _up_to(0), _none),
     "none": Driver("8086:1521", 0, _up_to(0), _none),

@@ -9,16 +9,43 @@ from . import lists
 from .spec import cpus as cpu_set
 
 FIRST = {"x86_64": 24, "aarch64": 40, "ppc64le": 16, "s390x": 3, "riscv64": 12}
-LEGACY = {"x86_64": ((0, "IO-APIC", 2, "edge", "timer"), (8, "IO-APIC", 8, "edge", "rtc0"), (9, "IO-APIC", 9, "fasteoi", "acpi")),
-          "aarch64": ((11, "GICv3", 30, "Level", "arch_timer"), (14, "GICv3", 33, "Level", "uart-pl011"))}
-X86_TAIL = (("NMI", "Non-maskable interrupts"), ("LOC", "Local timer interrupts"), ("SPU", "Spurious interrupts"),
-            ("PMI", "Performance monitoring interrupts"), ("IWI", "IRQ work interrupts"), ("RTR", "APIC ICR read retries"),
-            ("RES", "Rescheduling interrupts"), ("CAL", "Function call interrupts"), ("TLB", "TLB shootdowns"), ("TRM", "Thermal event interrupts"),
-            ("THR", "Threshold APIC interrupts"), ("DFR", "Deferred Error APIC interrupts"), ("MCE", "Machine check exceptions"),
-            ("MCP", "Machine check polls"), ("ERR", None), ("MIS", None), ("PIN", "Posted-interrupt notification event"),
-            ("NPI", "Nested posted-interrupt event"), ("PIW", "Posted-interrupt wakeup event"))
-ARM_TAIL = ("Rescheduling interrupts", "Function call interrupts", "CPU stop interrupts", "CPU stop (for crash dump) interrupts",
-            "Timer broadcast interrupts", "IRQ work interrupts")
+LEGACY = {
+    "x86_64": (
+        (0, "IO-APIC", 2, "edge", "timer"),
+        (8, "IO-APIC", 8, "edge", "rtc0"),
+        (9, "IO-APIC", 9, "fasteoi", "acpi"),
+    ),
+    "aarch64": ((11, "GICv3", 30, "Level", "arch_timer"), (14, "GICv3", 33, "Level", "uart-pl011")),
+}
+X86_TAIL = (
+    ("NMI", "Non-maskable interrupts"),
+    ("LOC", "Local timer interrupts"),
+    ("SPU", "Spurious interrupts"),
+    ("PMI", "Performance monitoring interrupts"),
+    ("IWI", "IRQ work interrupts"),
+    ("RTR", "APIC ICR read retries"),
+    ("RES", "Rescheduling interrupts"),
+    ("CAL", "Function call interrupts"),
+    ("TLB", "TLB shootdowns"),
+    ("TRM", "Thermal event interrupts"),
+    ("THR", "Threshold APIC interrupts"),
+    ("DFR", "Deferred Error APIC interrupts"),
+    ("MCE", "Machine check exceptions"),
+    ("MCP", "Machine check polls"),
+    ("ERR", None),
+    ("MIS", None),
+    ("PIN", "Posted-interrupt notification event"),
+    ("NPI", "Nested posted-interrupt event"),
+    ("PIW", "Posted-interrupt wakeup event"),
+)
+ARM_TAIL = (
+    "Rescheduling interrupts",
+    "Function call interrupts",
+    "CPU stop interrupts",
+    "CPU stop (for crash dump) interrupts",
+    "Timer broadcast interrupts",
+    "IRQ work interrupts",
+)
 
 
 def assign(machine):
@@ -50,7 +77,11 @@ def assign(machine):
                 place += 1
             else:
                 vector.mask = list(default)
-                online = [cpu for cpu in default if cpu in set(cpus.online)] if len(default) != len(cpus.possible) else cpus.online
+                online = (
+                    [cpu for cpu in default if cpu in set(cpus.online)]
+                    if len(default) != len(cpus.possible)
+                    else cpus.online
+                )
                 vector.effective = online[turn % len(online)]
                 turn += 1
     machine.last_irq = number - 1
@@ -83,7 +114,15 @@ def emit(tree, machine):
     for number, chip, line, kind, action in LEGACY.get(machine.arch, ()):
         cells = [f"{40 + number:>10}", *zeros[1:]]
         kind = f"-{kind:<8}" if machine.arch == "x86_64" else f" {kind:<8}"
-        rows.append(_row(kernel, width, number, cells, f" {(prefix if machine.arch == 'x86_64' else '') + chip:>8} {line:>{width}}{kind}  {action}"))
+        rows.append(
+            _row(
+                kernel,
+                width,
+                number,
+                cells,
+                f" {(prefix if machine.arch == 'x86_64' else '') + chip:>8} {line:>{width}}{kind}  {action}",
+            )
+        )
         _affinity(tree, machine, number, cpus.online, cpus.online[0], -1)
     text = {}
     for function, vector in machine.vectors():
@@ -123,7 +162,9 @@ def _chip(machine, function, vector, width):
     if arch == "ppc64le":
         return f" {'XIVE-IRQ':>8} {encoded & 0xFFFFFFF:>{width}} Edge      {vector.name}"
     if arch == "aarch64":
-        chip, number = (f"ITS-PCI-{what}-{function.address}", vector.index) if kernel.at_least(6, 11) else ("ITS-MSI", encoded)
+        chip, number = (
+            (f"ITS-PCI-{what}-{function.address}", vector.index) if kernel.at_least(6, 11) else ("ITS-MSI", encoded)
+        )
         return f" {chip:>8} {number:>{width}} {'Edge':<8}  {vector.name}"
     if machine.spec.hypervisor == "xen":  # event channels: no number of the chip's own
         return f" {'xen-pirq':>8} {'':>{width}}-{'msi-x' if function.msi == 'msix' else 'msi':<8}  {vector.name}"
@@ -165,11 +206,24 @@ def _tail(machine, width):
                 out.append(f"{name:>{width}}: {counts}  {words}")
     elif machine.arch == "aarch64":
         for place, words in enumerate(ARM_TAIL):
-            out.append(f"{'IPI':>{width - 1}}{place}:{' ' if width >= 4 else ''}" + "".join(f"{cpu + 10:>10} " for cpu in online) + f"      {words}")
+            out.append(
+                f"{'IPI':>{width - 1}}{place}:{' ' if width >= 4 else ''}"
+                + "".join(f"{cpu + 10:>10} " for cpu in online)
+                + f"      {words}"
+            )
         out.append(f"{'Err':>{width}}: {0:>10}")
     elif machine.arch == "s390x":
-        for name, words in (("EXT", None), ("I/O", None), ("CLK", "[EXT] Clock Comparator"), ("RST", "[CPU] CPU Restart")):
+        for name, words in (
+            ("EXT", None),
+            ("I/O", None),
+            ("CLK", "[EXT] Clock Comparator"),
+            ("RST", "[CPU] CPU Restart"),
+        ):
             out.append(f"{name}: " + "".join(f"{cpu + 10:>10} " for cpu in online) + (f" {words}" if words else ""))
     else:
-        out.append(f"{'LOC':>{width}}: " + "".join(f"{cpu + 10:>10} " for cpu in online) + "  Local timer interrupts for timer event device")
+        out.append(
+            f"{'LOC':>{width}}: "
+            + "".join(f"{cpu + 10:>10} " for cpu in online)
+            + "  Local timer interrupts for timer event device"
+        )
     return out

@@ -44,7 +44,7 @@ def mask(ids, bits):
     digits = f"{value:0{(bits + 3) // 4}x}"
     head = len(digits) % 8
     groups = [digits[:head]] if head else []
-    groups += [digits[i:i + 8] for i in range(head, len(digits), 8)]
+    groups += [digits[i : i + 8] for i in range(head, len(digits), 8)]
     return ",".join(groups)
 
 

@@ -46,7 +46,11 @@ class Machine:
 
     def vectors(self):
         """(function, vector) in the order of interrupt numbers."""
-        return [(self.bus.functions[address], vector) for address in sorted(self.bus.functions) for vector in self.bus.functions[address].vectors]
+        return [
+            (self.bus.functions[address], vector)
+            for address in sorted(self.bus.functions)
+            for vector in self.bus.functions[address].vectors
+        ]
 
     def tree(self):
         tree = Tree()

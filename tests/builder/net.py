@@ -11,10 +11,23 @@ from . import lists
 from .spec import SpecError, interface_name, read
 
 KINDS = {"bond", "vlan", "bridge", "team", "veth", "netkit", "dummy"}
-FIELDS = {"name": (str, None), "kind": (KINDS, "dummy"), "lower": ((str, [str]), []), "id": (range(0, 4095), None), "state": ({"up", "nolink", "down"}, "up")}
+FIELDS = {
+    "name": (str, None),
+    "kind": (KINDS, "dummy"),
+    "lower": ((str, [str]), []),
+    "id": (range(0, 4095), None),
+    "state": ({"up", "nolink", "down"}, "up"),
+}
 UP, BROADCAST, LOOPBACK, MASTER, SLAVE, MULTICAST = 0x1, 0x2, 0x8, 0x400, 0x800, 0x1000
-RATES = {400: "400 Gb/sec (4X NDR)", 200: "200 Gb/sec (4X HDR)", 100: "100 Gb/sec (4X EDR)", 56: "56 Gb/sec (4X FDR)", 40: "40 Gb/sec (4X QDR)",
-         25: "25 Gb/sec (1X EDR)", 10: "10 Gb/sec (1X QDR)"}
+RATES = {
+    400: "400 Gb/sec (4X NDR)",
+    200: "200 Gb/sec (4X HDR)",
+    100: "100 Gb/sec (4X EDR)",
+    56: "56 Gb/sec (4X FDR)",
+    40: "40 Gb/sec (4X QDR)",
+    25: "25 Gb/sec (1X EDR)",
+    10: "10 Gb/sec (1X QDR)",
+}
 
 
 @dataclasses.dataclass
@@ -49,10 +62,34 @@ def collect(machine):
     devs["lo"].index = 1
     for nic in machine.nics:
         for port, name in enumerate(nic.names):
-            put(Netdev(name, f"{nic.parent}/net/{name}", nic.state, nic.speed, nic.mtu, nic, queues=(nic.queues, nic.tx_queues), dev_port=port), "nics")
+            put(
+                Netdev(
+                    name,
+                    f"{nic.parent}/net/{name}",
+                    nic.state,
+                    nic.speed,
+                    nic.mtu,
+                    nic,
+                    queues=(nic.queues, nic.tx_queues),
+                    dev_port=port,
+                ),
+                "nics",
+            )
         for number in range(nic.representors):
             name = f"{nic.name[:9]}r{number}"
-            put(Netdev(name, f"{nic.parent}/net/{name}", "up", nic.speed, nic.mtu, nic, kind="representor", representor=f"pf0vf{number}"), "nics")
+            put(
+                Netdev(
+                    name,
+                    f"{nic.parent}/net/{name}",
+                    "up",
+                    nic.speed,
+                    nic.mtu,
+                    nic,
+                    kind="representor",
+                    representor=f"pf0vf{number}",
+                ),
+                "nics",
+            )
     for place, entry in enumerate(machine.spec.netdevs):
         where = f"netdevs[{place}]"
         want = read(entry, where, FIELDS)
@@ -64,7 +101,18 @@ def collect(machine):
             raise SpecError(f"{where} needs name, and a VLAN needs id and one lower netdev")
         interface_name(want.name, where)
         speeds = [devs[name].speed for name in lower if devs[name].speed]
-        put(Netdev(want.name, f"sys/devices/virtual/net/{want.name}", want.state, sum(speeds) or None, kind=want.kind, lower=lower, vlan=want.id), where)
+        put(
+            Netdev(
+                want.name,
+                f"sys/devices/virtual/net/{want.name}",
+                want.state,
+                sum(speeds) or None,
+                kind=want.kind,
+                lower=lower,
+                vlan=want.id,
+            ),
+            where,
+        )
     return devs
 
 
@@ -114,9 +162,17 @@ def _one(tree, dev, master, no_cpus):
     if dev.kind == "bond":
         flags |= MASTER
     files = {
-        "flags": f"0x{flags:x}", "type": 772 if dev.kind == "loopback" else 32 if infiniband else 1, "mtu": dev.mtu, "ifindex": dev.index,
-        "address": "00:00:00:00:00:00" if dev.kind == "loopback" else f"02:00:00:00:{dev.index >> 8:02x}:{dev.index & 255:02x}",
-        "dev_port": dev.dev_port, "dev_id": "0x0", "tx_queue_len": 1000, "addr_assign_type": 0,
+        "flags": f"0x{flags:x}",
+        "type": 772 if dev.kind == "loopback" else 32 if infiniband else 1,
+        "mtu": dev.mtu,
+        "ifindex": dev.index,
+        "address": "00:00:00:00:00:00"
+        if dev.kind == "loopback"
+        else f"02:00:00:00:{dev.index >> 8:02x}:{dev.index & 255:02x}",
+        "dev_port": dev.dev_port,
+        "dev_id": "0x0",
+        "tx_queue_len": 1000,
+        "addr_assign_type": 0,
         "operstate": "unknown" if dev.kind == "loopback" else "up" if dev.state == "up" else "down",
     }
     if up:  # while an interface is down the kernel answers a read of these with an error
@@ -147,11 +203,21 @@ def _bond(tree, dev, devs):
     tree.line(f"{top}/slaves", " ".join(dev.lower))
     tree.line(f"{top}/mode", "802.3ad 4")
     tree.line(f"{top}/mii_status", "up" if dev.state == "up" else "down")
-    rows = ["Ethernet Channel Bonding Driver: v6.8.0", "", "Bonding Mode: IEEE 802.3ad Dynamic link aggregation", "MII Status: up", ""]
+    rows = [
+        "Ethernet Channel Bonding Driver: v6.8.0",
+        "",
+        "Bonding Mode: IEEE 802.3ad Dynamic link aggregation",
+        "MII Status: up",
+        "",
+    ]
     for name in dev.lower:
         tree.line(f"{devs[name].folder}/bonding_slave/state", "active")
-        rows += [f"Slave Interface: {name}", "MII Status: " + ("up" if devs[name].state == "up" else "down"),
-                 f"Speed: {devs[name].speed or 'Unknown'}" + (" Mbps" if devs[name].speed else ""), ""]
+        rows += [
+            f"Slave Interface: {name}",
+            "MII Status: " + ("up" if devs[name].state == "up" else "down"),
+            f"Speed: {devs[name].speed or 'Unknown'}" + (" Mbps" if devs[name].speed else ""),
+            "",
+        ]
     tree.text(f"proc/net/bonding/{dev.name}", "\n".join(rows))
 
 
@@ -177,7 +243,10 @@ def _hca(tree, nic):
     tree.line(f"{top}/node_guid", "0200:0000:0000:0001")
     tree.link(f"{top}/device", nic.folder)
     tree.link(f"{top}/subsystem", "sys/class/infiniband")
-    tree.line(f"{top}/ports/1/link_layer", "InfiniBand" if nic.link == "infiniband" or nic.driver_name == "qib" else "Ethernet")
+    tree.line(
+        f"{top}/ports/1/link_layer",
+        "InfiniBand" if nic.link == "infiniband" or nic.driver_name == "qib" else "Ethernet",
+    )
     tree.line(f"{top}/ports/1/state", "4: ACTIVE" if active else "1: DOWN")
     tree.line(f"{top}/ports/1/phys_state", "5: LinkUp" if active else "3: Disabled")
     tree.line(f"{top}/ports/1/rate", RATES.get(gbps, f"{gbps} Gb/sec") if active else "10 Gb/sec (4X SDR)")

@@ -15,14 +15,36 @@ from .spec import NAME_LENGTH, SpecError, interface_name, read
 STATES = {"up", "nolink", "down"}
 QUEUES = range(0, 4097)
 FIELDS = {
-    "at": (str, None), "dev": (str, None), "bus": (str, None), "node": (int, None), "driver": (set(DRIVERS), None), "name": ((str, [str]), None),
-    "state": (STATES, "up"), "speed": (range(0, 1 << 31), None), "queues": (QUEUES, None), "mtu": (range(68, 65536), 1500), "pin": (str, None),
-    "ceqs": (QUEUES, 0), "hca": ((str, bool), None), "link": ({"ethernet", "infiniband"}, "ethernet"), "vfs": (dict, None),
+    "at": (str, None),
+    "dev": (str, None),
+    "bus": (str, None),
+    "node": (int, None),
+    "driver": (set(DRIVERS), None),
+    "name": ((str, [str]), None),
+    "state": (STATES, "up"),
+    "speed": (range(0, 1 << 31), None),
+    "queues": (QUEUES, None),
+    "mtu": (range(68, 65536), 1500),
+    "pin": (str, None),
+    "ceqs": (QUEUES, 0),
+    "hca": ((str, bool), None),
+    "link": ({"ethernet", "infiniband"}, "ethernet"),
+    "vfs": (dict, None),
     "representors": (range(0, 1025), 0),
-    "vendor": (str, None), "device": (str, None), "class": (str, None), "named": (bool, True),
+    "vendor": (str, None),
+    "device": (str, None),
+    "class": (str, None),
+    "named": (bool, True),
 }
-VF_FIELDS = {"count": (range(1, 257), 1), "driver": (set(DRIVERS), None), "at": (str, None), "node": (int, None), "queues": (QUEUES, None),
-             "state": (STATES, "up"), "named": (bool, True)}
+VF_FIELDS = {
+    "count": (range(1, 257), 1),
+    "driver": (set(DRIVERS), None),
+    "at": (str, None),
+    "node": (int, None),
+    "queues": (QUEUES, None),
+    "state": (STATES, "up"),
+    "named": (bool, True),
+}
 
 
 @dataclasses.dataclass
@@ -77,15 +99,30 @@ def add(machine, entry, where):
         raise SpecError(f"{where} needs driver")
     driver = DRIVERS[want.driver]
     if bool(want.at) != driver.pci or bool(want.dev) == driver.pci:
-        raise SpecError(f"{where}: driver {want.driver} needs {'at' if driver.pci else 'dev'}, and not {'dev' if driver.pci else 'at'}")
+        raise SpecError(
+            f"{where}: driver {want.driver} needs {'at' if driver.pci else 'dev'}, and not {'dev' if driver.pci else 'at'}"
+        )
     function = machine.bus.add(want.at, want.node, where) if want.at else None
     if function:
         _identify(function, want, driver)
     names = _names(want, function, where)
     queues = want.queues if want.queues is not None else driver.queues(len(machine.cpus.online))
-    nic = Nic(want.driver, function.folder if function else f"sys/devices/{want.dev}", names, want.state,
-              driver.speed if want.speed is None else want.speed, queues, machine.kernel, want.mtu, want.link, function, want.bus, want.pin, want.ceqs,
-              representors=want.representors)
+    nic = Nic(
+        want.driver,
+        function.folder if function else f"sys/devices/{want.dev}",
+        names,
+        want.state,
+        driver.speed if want.speed is None else want.speed,
+        queues,
+        machine.kernel,
+        want.mtu,
+        want.link,
+        function,
+        want.bus,
+        want.pin,
+        want.ceqs,
+        representors=want.representors,
+    )
     if driver.parent == "virtio":
         nic.virtio = machine.next_of("virtio")
         function.driver = "virtio-pci"
@@ -104,7 +141,9 @@ def _identify(function, want, driver):
     vendor, device = driver.ids.split(":")
     function.kind, function.driver = "nic", want.driver
     function.vendor, function.device = want.vendor or vendor, want.device or device
-    function.pci_class = getattr(want, "class") or ("020700" if want.link == "infiniband" and driver.pci_class == "020000" else driver.pci_class)
+    function.pci_class = getattr(want, "class") or (
+        "020700" if want.link == "infiniband" and driver.pci_class == "020000" else driver.pci_class
+    )
 
 
 def _names(want, function, where):
@@ -146,15 +185,24 @@ def _virtual(machine, nic, want, where):
             raise SpecError(f"{where}: vfs: at is {vf.at!r}: write one address such as '1a:00.2'")
         first = (int(found[1], 16) << 8) + (int(found[2], 16) << 3) + int(found[3])
     above = want.at.rpartition("/")[0]
-    nic.function.files.update({"sriov_totalvfs": max(vf.count, 8), "sriov_numvfs": vf.count, "sriov_offset": 2, "sriov_stride": 1})
+    nic.function.files.update(
+        {"sriov_totalvfs": max(vf.count, 8), "sriov_numvfs": vf.count, "sriov_offset": 2, "sriov_stride": 1}
+    )
     for index in range(vf.count):
         number = first + index
         address = f"{domain}:{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}"
         base = nic.names[0] if nic.names else "eth"
-        entry = {"at": f"{above}/{address}" if above else address, "driver": name, "node": vf.node if vf.node is not None else nic.function.node,
-                 "state": vf.state, "queues": vf.queues, "named": vf.named, "device": {"mlx5_core": "101e", "iavf": "1889"}.get(name)}
+        entry = {
+            "at": f"{above}/{address}" if above else address,
+            "driver": name,
+            "node": vf.node if vf.node is not None else nic.function.node,
+            "state": vf.state,
+            "queues": vf.queues,
+            "named": vf.named,
+            "device": {"mlx5_core": "101e", "iavf": "1889"}.get(name),
+        }
         if vf.named and name not in ("vfio-pci", "none"):
-            entry["name"] = f"{base[:NAME_LENGTH - 4]}v{index}"
+            entry["name"] = f"{base[: NAME_LENGTH - 4]}v{index}"
         one = add(machine, {key: value for key, value in entry.items() if value is not None}, f"{where}: vfs")
         one.physical = nic
         nic.virtuals.append(one)

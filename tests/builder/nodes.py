@@ -12,8 +12,15 @@ from .spec import SpecError, cpus as cpu_set, read
 
 TOP = "sys/devices/system/node"
 ID, MIB = range(0, 1024), range(0, 1 << 32)
-FIELDS = {"nodes_per_package": (range(1, 65), 1), "mib": ((MIB, [MIB]), 262144), "cpus": (dict, None), "ids": ([ID], None), "memoryless": ([ID], []),
-          "cpuless": ([dict], []), "distances": ([[range(0, 256)]], None)}
+FIELDS = {
+    "nodes_per_package": (range(1, 65), 1),
+    "mib": ((MIB, [MIB]), 262144),
+    "cpus": (dict, None),
+    "ids": ([ID], None),
+    "memoryless": ([ID], []),
+    "cpuless": ([dict], []),
+    "distances": ([[range(0, 256)]], None),
+}
 CPULESS = {"id": (ID, None), "count": (range(1, 1025), 1), "mib": (MIB, 131072), "near": (ID, None)}
 LOCAL, PACKAGE, REMOTE, NEAR, FAR = 10, 12, 21, 17, 28
 
@@ -51,7 +58,11 @@ class Nodes:
         self.ids = [node.id for node in self.all]
         if len(set(self.ids)) != len(self.ids):
             raise SpecError("memory: two nodes have one id")
-        unknown = [number for number in [*want.memoryless, *(node.near for node in self.all if node.near is not None)] if number not in self.ids]
+        unknown = [
+            number
+            for number in [*want.memoryless, *(node.near for node in self.all if node.near is not None)]
+            if number not in self.ids
+        ]
         if unknown:
             raise SpecError(f"memory: node {unknown[0]} is named, and the machine has nodes {lists.compress(self.ids)}")
         self.distances = want.distances or [[self._distance(a, b) for b in self.all] for a in self.all]
@@ -83,7 +94,10 @@ class Nodes:
                 raise SpecError(f"memory: {per} nodes share {cores} cores of a package: use fewer nodes")
             part = lists.chunks(cores, per)
             for index in range(per):
-                members[numbers[place * per + index]] = (package, sorted(cpu.id for cpu in inside if part[cpu.index] == index))
+                members[numbers[place * per + index]] = (
+                    package,
+                    sorted(cpu.id for cpu in inside if part[cpu.index] == index),
+                )
         return members
 
     def _explicit(self, want, cpus):
@@ -123,7 +137,10 @@ def emit(tree, machine):
         tree.line(f"{top}/cpulist", lists.compress(ids))
         tree.line(f"{top}/cpumap", lists.mask(ids, cpus.bits))
         tree.line(f"{top}/distance", " ".join(str(value) for value in row))
-        tree.text(f"{top}/meminfo", "".join(f"Node {node.id} {name + ':':<16}{size:>8} kB\n" for name, size in _meminfo(node.mib * 1024)))
+        tree.text(
+            f"{top}/meminfo",
+            "".join(f"Node {node.id} {name + ':':<16}{size:>8} kB\n" for name, size in _meminfo(node.mib * 1024)),
+        )
         for number in ids:
             tree.link(f"{top}/cpu{number}", f"sys/devices/system/cpu/cpu{number}")
             tree.link(f"sys/devices/system/cpu/cpu{number}/node{node.id}", top)
@@ -135,5 +152,11 @@ def _meminfo(kib):
 
 def emit_meminfo(tree, machine):
     kib = sum(node.mib for node in machine.nodes.all) * 1024
-    rows = [("MemTotal", kib), ("MemFree", kib * 9 // 10), ("MemAvailable", kib * 9 // 10), ("SwapTotal", 0), ("SwapFree", 0)]
+    rows = [
+        ("MemTotal", kib),
+        ("MemFree", kib * 9 // 10),
+        ("MemAvailable", kib * 9 // 10),
+        ("SwapTotal", 0),
+        ("SwapFree", 0),
+    ]
     tree.text("proc/meminfo", "".join(f"{name + ':':<16}{size:>8} kB\n" for name, size in rows))

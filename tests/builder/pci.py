@@ -13,18 +13,40 @@ from .spec import SpecError, read
 
 # kind -> class, vendor, device, driver, how many vectors ("cpus": one per online CPU and one more)
 KINDS = {
-    "h100": ("030200", "10de", "2330", "nvidia", 1), "h200": ("030200", "10de", "2335", "nvidia", 1), "a100": ("030200", "10de", "20b2", "nvidia", 1),
-    "l40s": ("030200", "10de", "26b9", "nvidia", 1), "b200": ("030200", "10de", "2901", "nvidia", 1), "gb10": ("030200", "10de", "2e12", "nvidia", 1),
-    "geforce": ("030000", "10de", "2684", "nvidia", 1), "hdaudio": ("040300", "10de", "22ba", "snd_hda_intel", 1),
-    "nvswitch": ("068000", "10de", "22a3", "nvidia-nvswitch", 1), "mi300x": ("120000", "1002", "74a1", "amdgpu", 1),
-    "mi210": ("038000", "1002", "740f", "amdgpu", 1), "gaudi2": ("120000", "1da3", "1020", "habanalabs", 1),
-    "flex170": ("038000", "8086", "56c0", "i915", 1), "igpu": ("030000", "8086", "4680", "i915", 1),
-    "bmc": ("030000", "1a03", "2000", "ast", 0), "matrox": ("030000", "102b", "0536", "mgag200", 0), "qxl": ("030000", "1b36", "0100", "qxl", 0),
-    "nvme": ("010802", "144d", "a80a", "nvme", "cpus"), "virtio-blk": ("010000", "1af4", "1042", "virtio-pci", "cpus"),
-    "ahci": ("010601", "8086", "1bd2", "ahci", 1), "xhci": ("0c0330", "8086", "1bcd", "xhci_hcd", 1), "vmd": ("010400", "8086", "28c0", "vmd", 0),
+    "h100": ("030200", "10de", "2330", "nvidia", 1),
+    "h200": ("030200", "10de", "2335", "nvidia", 1),
+    "a100": ("030200", "10de", "20b2", "nvidia", 1),
+    "l40s": ("030200", "10de", "26b9", "nvidia", 1),
+    "b200": ("030200", "10de", "2901", "nvidia", 1),
+    "gb10": ("030200", "10de", "2e12", "nvidia", 1),
+    "geforce": ("030000", "10de", "2684", "nvidia", 1),
+    "hdaudio": ("040300", "10de", "22ba", "snd_hda_intel", 1),
+    "nvswitch": ("068000", "10de", "22a3", "nvidia-nvswitch", 1),
+    "mi300x": ("120000", "1002", "74a1", "amdgpu", 1),
+    "mi210": ("038000", "1002", "740f", "amdgpu", 1),
+    "gaudi2": ("120000", "1da3", "1020", "habanalabs", 1),
+    "flex170": ("038000", "8086", "56c0", "i915", 1),
+    "igpu": ("030000", "8086", "4680", "i915", 1),
+    "bmc": ("030000", "1a03", "2000", "ast", 0),
+    "matrox": ("030000", "102b", "0536", "mgag200", 0),
+    "qxl": ("030000", "1b36", "0100", "qxl", 0),
+    "nvme": ("010802", "144d", "a80a", "nvme", "cpus"),
+    "virtio-blk": ("010000", "1af4", "1042", "virtio-pci", "cpus"),
+    "ahci": ("010601", "8086", "1bd2", "ahci", 1),
+    "xhci": ("0c0330", "8086", "1bcd", "xhci_hcd", 1),
+    "vmd": ("010400", "8086", "28c0", "vmd", 0),
 }
-FIELDS = {"kind": (set(KINDS), None), "at": ((str, [str]), None), "node": (int, None), "boot_vga": (range(0, 2), None),
-          "vectors": (range(0, 4097), None), "driver": (str, None), "class": (str, None), "vendor": (str, None), "device": (str, None)}
+FIELDS = {
+    "kind": (set(KINDS), None),
+    "at": ((str, [str]), None),
+    "node": (int, None),
+    "boot_vga": (range(0, 2), None),
+    "vectors": (range(0, 4097), None),
+    "driver": (str, None),
+    "class": (str, None),
+    "vendor": (str, None),
+    "device": (str, None),
+}
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])\Z")
 
 
@@ -82,7 +104,9 @@ class Bus:
         if node is None or node == -1:
             return -1
         if not isinstance(node, int) or node not in self.nodes.ids:
-            raise SpecError(f"{where}: node {node!r} is named, and the machine has nodes {lists.compress(self.nodes.ids)}")
+            raise SpecError(
+                f"{where}: node {node!r} is named, and the machine has nodes {lists.compress(self.nodes.ids)}"
+            )
         return node
 
     def add(self, at, node, where):
@@ -90,12 +114,14 @@ class Bus:
         parts = str(at).split("/")
         while parts and not _ADDRESS.match(parts[0]) and len(parts) > 1:
             parts.pop(0)
-        path = "/".join(str(at).split("/")[:-len(parts)])
+        path = "/".join(str(at).split("/")[: -len(parts)])
         domain, root, above = None, None, []
         for place, part in enumerate(parts):
             found = _ADDRESS.match(part)
             if not found:
-                raise SpecError(f"{where}: at is {at!r}: write PCI addresses from the root bus down in quotes, such as '17:01.0/18:00.0'")
+                raise SpecError(
+                    f"{where}: at is {at!r}: write PCI addresses from the root bus down in quotes, such as '17:01.0/18:00.0'"
+                )
             given, bus, slot, function = found.groups()
             if domain is None or (given and given != domain):
                 domain = given or "0000"
@@ -157,9 +183,17 @@ def emit(tree, machine):
         top = one.folder
         ids = machine.nodes.online_cpus(one.node, machine.cpus)
         files = {
-            "class": f"0x{one.pci_class}", "vendor": f"0x{one.vendor}", "device": f"0x{one.device}", "subsystem_vendor": f"0x{one.vendor}",
-            "subsystem_device": "0x0001", "revision": "0x01", "enable": int(one.driver != "none"), "irq": one.vectors[0].irq if one.vectors else 0,
-            "local_cpulist": lists.compress(ids), "local_cpus": lists.mask(ids, machine.cpus.bits), **one.files,
+            "class": f"0x{one.pci_class}",
+            "vendor": f"0x{one.vendor}",
+            "device": f"0x{one.device}",
+            "subsystem_vendor": f"0x{one.vendor}",
+            "subsystem_device": "0x0001",
+            "revision": "0x01",
+            "enable": int(one.driver != "none"),
+            "irq": one.vectors[0].irq if one.vectors else 0,
+            "local_cpulist": lists.compress(ids),
+            "local_cpus": lists.mask(ids, machine.cpus.bits),
+            **one.files,
         }
         if machine.nodes.exist:
             files["numa_node"] = one.node

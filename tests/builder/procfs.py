@@ -49,38 +49,59 @@ def _x86(machine):
     for cpu in cpus.all:
         if cpu.id in online:
             siblings, in_package = width[cpu.package]
-            out.append(f"processor\t: {cpu.id}\nvendor_id\t: {cpus.vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {cpus.model}\n"
-                       f"stepping\t: 8\ncpu MHz\t\t: 2800.000\nphysical id\t: {cpus.package_id(cpu.package)}\nsiblings\t: {siblings}\n"
-                       f"core id\t\t: {cpu.core_id}\ncpu cores\t: {in_package}\napicid\t\t: {cpu.core * 2 + cpu.thread}\nfpu\t\t: yes\nflags\t\t: {flags}\n"
-                       "bogomips\t: 5600.00\nclflush size\t: 64\naddress sizes\t: 52 bits physical, 57 bits virtual\npower management:\n\n")
+            out.append(
+                f"processor\t: {cpu.id}\nvendor_id\t: {cpus.vendor}\ncpu family\t: {family}\nmodel\t\t: {model}\nmodel name\t: {cpus.model}\n"
+                f"stepping\t: 8\ncpu MHz\t\t: 2800.000\nphysical id\t: {cpus.package_id(cpu.package)}\nsiblings\t: {siblings}\n"
+                f"core id\t\t: {cpu.core_id}\ncpu cores\t: {in_package}\napicid\t\t: {cpu.core * 2 + cpu.thread}\nfpu\t\t: yes\nflags\t\t: {flags}\n"
+                "bogomips\t: 5600.00\nclflush size\t: 64\naddress sizes\t: 52 bits physical, 57 bits virtual\npower management:\n\n"
+            )
     return "".join(out)
 
 
 def _arm(machine):
-    parts = {"Neoverse-N1": "0xd0c", "Neoverse-V1": "0xd40", "Neoverse-N2": "0xd49", "Neoverse-V2": "0xd4f", "TSV110": "0xd01", "Cortex-X925": "0xd85"}
+    parts = {
+        "Neoverse-N1": "0xd0c",
+        "Neoverse-V1": "0xd40",
+        "Neoverse-N2": "0xd49",
+        "Neoverse-V2": "0xd4f",
+        "TSV110": "0xd01",
+        "Cortex-X925": "0xd85",
+    }
     part = parts.get(machine.cpus.model, machine.cpus.model)
-    return "".join(f"processor\t: {cpu}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes sha1 sha2 crc32 atomics cpuid\n"
-                   f"CPU implementer\t: {machine.cpus.vendor}\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\nCPU revision\t: 0\n\n"
-                   for cpu in machine.cpus.online)
+    return "".join(
+        f"processor\t: {cpu}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd evtstrm aes sha1 sha2 crc32 atomics cpuid\n"
+        f"CPU implementer\t: {machine.cpus.vendor}\nCPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\nCPU revision\t: 0\n\n"
+        for cpu in machine.cpus.online
+    )
 
 
 def _power(machine):
     platform = "pSeries" if machine.spec.hypervisor == "powervm" else "PowerNV"
-    body = "".join(f"processor\t: {cpu}\ncpu\t\t: {machine.cpus.model}\nclock\t\t: 3800.000000MHz\nrevision\t: 2.2 (pvr 004e 1202)\n\n"
-                   for cpu in machine.cpus.online)
+    body = "".join(
+        f"processor\t: {cpu}\ncpu\t\t: {machine.cpus.model}\nclock\t\t: 3800.000000MHz\nrevision\t: 2.2 (pvr 004e 1202)\n\n"
+        for cpu in machine.cpus.online
+    )
     return f"{body}timebase\t: 512000000\nplatform\t: {platform}\nmodel\t\t: IBM,9009-42A\nmachine\t\t: CHRP IBM,9009-42A\n"
 
 
 def _s390(machine):
     online = machine.cpus.online
-    head = (f"vendor_id       : IBM/S390\n# processors    : {len(online)}\nbogomips per cpu: 24038.00\nmax thread id   : 0\n"
-            "features\t: esan3 zarch stfle msa ldisp eimm dfp edat etf3eh highgprs te vx sie\n")
-    return head + "".join(f"processor {cpu}: version = FF,  identification = {cpu:02X}0123,  machine = {machine.cpus.model}\n" for cpu in online)
+    head = (
+        f"vendor_id       : IBM/S390\n# processors    : {len(online)}\nbogomips per cpu: 24038.00\nmax thread id   : 0\n"
+        "features\t: esan3 zarch stfle msa ldisp eimm dfp edat etf3eh highgprs te vx sie\n"
+    )
+    return head + "".join(
+        f"processor {cpu}: version = FF,  identification = {cpu:02X}0123,  machine = {machine.cpus.model}\n"
+        for cpu in online
+    )
 
 
 def _riscv(machine):
     isa = machine.cpus.model
-    return "".join(f"processor\t: {cpu}\nhart\t\t: {cpu}\nisa\t\t: {isa}\nmmu\t\t: sv48\nuarch\t\t: thead,c920\n\n" for cpu in machine.cpus.online)
+    return "".join(
+        f"processor\t: {cpu}\nhart\t\t: {cpu}\nisa\t\t: {isa}\nmmu\t\t: sv48\nuarch\t\t: thead,c920\n\n"
+        for cpu in machine.cpus.online
+    )
 
 
 _CPUINFO = {"x86_64": _x86, "aarch64": _arm, "ppc64le": _power, "s390x": _s390, "riscv64": _riscv}
@@ -105,5 +126,8 @@ def _cgroup(tree, machine):
         tree.line(f"sys/fs/cgroup{where}/cgroup.controllers", "cpuset cpu memory")
         tree.line(f"sys/fs/cgroup{where}/cpuset.cpus.effective", allowed)
         tree.line(f"sys/fs/cgroup{where}/cpuset.mems.effective", nodes)
-    tree.text("proc/self/status", f"Name:\ttar\nCpus_allowed:\t{lists.mask(want.cpus, machine.cpus.bits)}\nCpus_allowed_list:\t{allowed}\n"
-              f"Mems_allowed_list:\t{nodes}\n")
+    tree.text(
+        "proc/self/status",
+        f"Name:\ttar\nCpus_allowed:\t{lists.mask(want.cpus, machine.cpus.bits)}\nCpus_allowed_list:\t{allowed}\n"
+        f"Mems_allowed_list:\t{nodes}\n",
+    )

@@ -18,7 +18,10 @@ KUBELET = {"policyName": (str, "static"), "defaultCpuSet": (str, ""), "entries":
 def emit(tree, machine):
     spec = machine.spec
     if spec.grub is not None:
-        tree.text("etc/default/grub", f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX="{spec.grub}"\n')
+        tree.text(
+            "etc/default/grub",
+            f'GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX="{spec.grub}"\n',
+        )
     for name, value in spec.grub_d.items():
         tree.text(f"etc/default/grub.d/{name}", f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {value}"\n')
     if spec.rke2 is not None:

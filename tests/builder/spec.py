@@ -73,13 +73,33 @@ class SpecError(ValueError):
 
 
 SECTIONS = {
-    "name": (str, None), "arch": ({"x86_64", "aarch64", "ppc64le", "s390x", "riscv64"}, "x86_64"), "kernel": (str, "6.8.0-64-generic"),
-    "cmdline": (str, None), "preempt": ({"none", "voluntary", "full", "lazy", "rt"}, "voluntary"), "config": (dict, {}),
-    "hypervisor": ({"none", "kvm", "qemu", "vmware", "microsoft", "xen", "oracle", "amazon", "google", "zvm", "powervm"}, "none"),
-    "dmi": (dict, {}), "cpus": (dict, {}), "memory": ((dict, bool), {}), "roots": (dict, {}), "pci": ([dict], []), "nics": ([dict], []),
-    "netdevs": ([dict], []), "default_route": ((str, [str]), []), "default_route6": ((str, [str]), []), "cgroup": (dict, None),
-    "grub": (str, None), "grub.d": (dict, {}), "rke2": (dict, None), "rke2.d": (dict, {}), "kubelet": (dict, None),
-    "files": (dict, {}), "without": ([str], []),
+    "name": (str, None),
+    "arch": ({"x86_64", "aarch64", "ppc64le", "s390x", "riscv64"}, "x86_64"),
+    "kernel": (str, "6.8.0-64-generic"),
+    "cmdline": (str, None),
+    "preempt": ({"none", "voluntary", "full", "lazy", "rt"}, "voluntary"),
+    "config": (dict, {}),
+    "hypervisor": (
+        {"none", "kvm", "qemu", "vmware", "microsoft", "xen", "oracle", "amazon", "google", "zvm", "powervm"},
+        "none",
+    ),
+    "dmi": (dict, {}),
+    "cpus": (dict, {}),
+    "memory": ((dict, bool), {}),
+    "roots": (dict, {}),
+    "pci": ([dict], []),
+    "nics": ([dict], []),
+    "netdevs": ([dict], []),
+    "default_route": ((str, [str]), []),
+    "default_route6": ((str, [str]), []),
+    "cgroup": (dict, None),
+    "grub": (str, None),
+    "grub.d": (dict, {}),
+    "rke2": (dict, None),
+    "rke2.d": (dict, {}),
+    "kubelet": (dict, None),
+    "files": (dict, {}),
+    "without": ([str], []),
 }
 
 
@@ -94,7 +114,9 @@ def read(section, where, fields):
     for key in section:
         if key not in fields:
             near = difflib.get_close_matches(str(key), fields, 1)
-            raise SpecError(f"{where} has no key {key!r}: {'did you mean ' + near[0] if near else 'use one of ' + ', '.join(fields)}")
+            raise SpecError(
+                f"{where} has no key {key!r}: {'did you mean ' + near[0] if near else 'use one of ' + ', '.join(fields)}"
+            )
     out = types.SimpleNamespace()
     for key, (kind, default) in fields.items():
         value = section.get(key)
@@ -147,8 +169,16 @@ def cpus(text, where, allowed=None):
 
 def interface_name(name, where):
     """The name, if the kernel would take it."""
-    if not 1 <= len(name.encode()) <= NAME_LENGTH or name in (".", "..") or "/" in name or ":" in name or any(char.isspace() for char in name):
-        raise SpecError(f"{where}: name {name!r} is no interface name: use 1 to {NAME_LENGTH} bytes without '/', ':' or white space")
+    if (
+        not 1 <= len(name.encode()) <= NAME_LENGTH
+        or name in (".", "..")
+        or "/" in name
+        or ":" in name
+        or any(char.isspace() for char in name)
+    ):
+        raise SpecError(
+            f"{where}: name {name!r} is no interface name: use 1 to {NAME_LENGTH} bytes without '/', ':' or white space"
+        )
     return name
 
 

@@ -36,7 +36,10 @@ def emit(tree, machine):
 def _each(tree, machine):
     cpus, kernel = machine.cpus, machine.kernel
     online = set(cpus.online)
-    shown = {key: {value: _pair(cpus, ids) for value, ids in cpus.groups(key).items()} for key in ("core", "package", "die", "cluster", "llc")}
+    shown = {
+        key: {value: _pair(cpus, ids) for value, ids in cpus.groups(key).items()}
+        for key in ("core", "package", "die", "cluster", "llc")
+    }
     l2 = shown["cluster"] if cpus.want.ecores or cpus.want.clusters else shown["core"]
     caches = _cache_files(cpus)
     outer = {"book": _outer(machine, cpus.want.books), "drawer": _outer(machine, cpus.want.books * cpus.want.drawers)}
@@ -56,7 +59,11 @@ def _each(tree, machine):
         if cpus.want.topology:
             _topology(tree, f"{top}/topology", machine, cpu, shown, outer)
         if cpus.want.caches:
-            here = {"core": shown["core"][cpu.core], "l2": l2[cpu.cluster if l2 is shown["cluster"] else cpu.core], "llc": shown["llc"][cpu.llc]}
+            here = {
+                "core": shown["core"][cpu.core],
+                "l2": l2[cpu.cluster if l2 is shown["cluster"] else cpu.core],
+                "llc": shown["llc"][cpu.llc],
+            }
             numbers = {"core": cpu.core, "l2": cpu.cluster, "llc": cpu.llc}
             for index, (level, kind, size, share) in enumerate(caches[cpu.kind]):
                 cache = f"{top}/cache/index{index}/"
@@ -81,7 +88,10 @@ def _outer(machine, packages):
     members = {}
     for package, ids in machine.cpus.groups("package").items():
         members.setdefault(package // packages, []).extend(ids)
-    return {package: (package // packages, *_pair(machine.cpus, members[package // packages])) for package in machine.cpus.groups("package")}
+    return {
+        package: (package // packages, *_pair(machine.cpus, members[package // packages]))
+        for package in machine.cpus.groups("package")
+    }
 
 
 def _topology(tree, top, machine, cpu, shown, outer):
@@ -120,12 +130,19 @@ def _topology(tree, top, machine, cpu, shown, outer):
 
 def _cache_files(cpus):
     """Per core kind: [(level, type, size, who shares it)]; sizes of a recent server part, the last level by llc_kib."""
-    per_llc = max((len({cpu.core for cpu in cpus.all if cpu.llc == llc}) for llc in {cpu.llc for cpu in cpus.all}), default=1)
+    per_llc = max(
+        (len({cpu.core for cpu in cpus.all if cpu.llc == llc}) for llc in {cpu.llc for cpu in cpus.all}), default=1
+    )
     last = cpus.want.llc_kib or 2048 * per_llc
     sizes = {None: (48, 32, 2048), "P": (48, 32, 2048), "E": (32, 64, 4096)}
     out = {}
     for kind in {cpu.kind for cpu in cpus.all}:
         data, code, second = sizes[kind]
-        rows = [(1, "Data", data, "core"), (1, "Instruction", code, "core"), (2, "Unified", second, "l2"), (3, "Unified", last, "llc")]
+        rows = [
+            (1, "Data", data, "core"),
+            (1, "Instruction", code, "core"),
+            (2, "Unified", second, "l2"),
+            (3, "Unified", last, "llc"),
+        ]
         out[kind] = [(f"{level}\n", f"{name}\n", f"{size}K\n", share) for level, name, size, share in rows]
     return out

@@ -51,10 +51,15 @@ class Tree:
         """Takes away what matches a shell pattern, and everything below it; says whether anything did. **/name is name anywhere."""
         depth = pattern.count("/") + 1
         if pattern.startswith("**/"):
-            gone = [path for path in self.entries if any(fnmatch.fnmatchcase(part, pattern[3:]) for part in path.split("/"))]
+            gone = [
+                path for path in self.entries if any(fnmatch.fnmatchcase(part, pattern[3:]) for part in path.split("/"))
+            ]
         else:
-            gone = [path for path in self.entries
-                    if path.count("/") + 1 >= depth and fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), pattern)]
+            gone = [
+                path
+                for path in self.entries
+                if path.count("/") + 1 >= depth and fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), pattern)
+            ]
         for path in gone:
             del self.entries[path]
         return bool(gone)

@@ -33,7 +33,10 @@ def test_discovery_follows_the_schema(name):
     jsonschema = pytest.importorskip("jsonschema")
     _machine, topology = discovered(name)
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    errors = [f"{list(error.absolute_path)}: {error.message[:200]}" for error in jsonschema.Draft202012Validator(schema).iter_errors(topology)]
+    errors = [
+        f"{list(error.absolute_path)}: {error.message[:200]}"
+        for error in jsonschema.Draft202012Validator(schema).iter_errors(topology)
+    ]
     assert errors == []
 
 
@@ -42,7 +45,11 @@ def test_discovery_finds_the_cpus(name):
     machine, topology = discovered(name)
     cpus, found = machine.cpus, topology["cpus"]
     text = lists.compress
-    assert (found["possible"], found["present"], found["online"]) == (text(cpus.possible), text(cpus.present), text(cpus.online))
+    assert (found["possible"], found["present"], found["online"]) == (
+        text(cpus.possible),
+        text(cpus.present),
+        text(cpus.online),
+    )
     assert found["offline"] == text(set(cpus.present) - set(cpus.online))
     assert found["isolated"] == text(machine.kernel.isolated)
     assert found["siblings"] == (cpus.siblings() if cpus.want.topology else None)
@@ -52,8 +59,9 @@ def test_discovery_finds_the_cpus(name):
     assert [package["cpus"] for package in found["package_cpus"]] == cpus.packages()
     assert found["packages"] == len(cpus.packages())
     by_core = {text(ids): next(cpu for cpu in cpus.all if cpu.id == ids[0]) for ids in cpus.groups("core").values()}
-    assert [core["type"] for core in found["cores"] if core["cpus"] in by_core and by_core[core["cpus"]].kind] == \
-        [by_core[core["cpus"]].kind for core in found["cores"] if by_core[core["cpus"]].kind]
+    assert [core["type"] for core in found["cores"] if core["cpus"] in by_core and by_core[core["cpus"]].kind] == [
+        by_core[core["cpus"]].kind for core in found["cores"] if by_core[core["cpus"]].kind
+    ]
     if machine.nodes.exist:
         assert [core["node"] for core in found["cores"]] == [by_core[core["cpus"]].node for core in found["cores"]]
     if cpus.want.caches:
@@ -66,9 +74,16 @@ def test_discovery_finds_the_nodes(name):
     if not machine.nodes.exist:
         assert topology["numa_nodes"] == []
         return
-    want = [{"id": node.id, "cpus": lists.compress(machine.nodes.online_cpus(node.id, machine.cpus)), "memory_mib": node.mib, "has_memory": node.mib > 0,
-             "distances": {str(other): value for other, value in zip(machine.nodes.ids, row)}}
-            for node, row in zip(machine.nodes.all, machine.nodes.distances)]
+    want = [
+        {
+            "id": node.id,
+            "cpus": lists.compress(machine.nodes.online_cpus(node.id, machine.cpus)),
+            "memory_mib": node.mib,
+            "has_memory": node.mib > 0,
+            "distances": {str(other): value for other, value in zip(machine.nodes.ids, row)},
+        }
+        for node, row in zip(machine.nodes.all, machine.nodes.distances)
+    ]
     assert [{key: node[key] for key in want[0]} for node in topology["numa_nodes"]] == want
 
 
@@ -80,7 +95,9 @@ def test_discovery_finds_the_nics(name):
     for nic in machine.nics:
         one = found[nic.address if nic.function else nic.name]
         assert one["name"] == (nic.names[0] if nic.names else None)
-        assert one["driver"] == (None if nic.driver_name == "none" else nic.driver_name if nic.virtio is None else one["driver"])
+        assert one["driver"] == (
+            None if nic.driver_name == "none" else nic.driver_name if nic.virtio is None else one["driver"]
+        )
         if not nic.function:
             continue
         node = nic.function.node if nic.function.node >= 0 else nic.physical.function.node if nic.physical else -1
@@ -95,7 +112,10 @@ def test_discovery_finds_the_nics(name):
         if nic.names:
             assert (one["rx_queues"], one["tx_queues"]) == (nic.queues, nic.tx_queues)
             assert one["speed_mbps"] == (nic.speed or None if nic.state == "up" else None)
-            assert (one["up"], one["carrier"]) == (nic.state != "down", {"up": True, "nolink": False, "down": None}[nic.state])
+            assert (one["up"], one["carrier"]) == (
+                nic.state != "down",
+                {"up": True, "nolink": False, "down": None}[nic.state],
+            )
         for entry, vector in zip(one["irqs"], nic.function.vectors):
             assert entry["name"] == vector.name
             if vector.name is not None and nic.driver_name not in ("gve", "bnxt_en"):
@@ -117,10 +137,17 @@ def test_discovery_knows_queues_whose_names_were_cut(name, driver):
 @pytest.mark.parametrize("name", names())
 def test_discovery_tells_accelerators_from_other_displays(name):
     machine, topology = discovered(name)
-    wanted = [one for one in machine.bus.functions.values() if one.kind in ACCELERATORS or (one.kind == "igpu" and not one.boot_vga)]
-    assert {gpu["pci"]: (gpu["numa_node"], gpu["pcie_root"], gpu["bridges"]) for gpu in topology["gpus"]} == \
-        {one.address: (one.node if one.node >= 0 else None, one.root, one.above) for one in wanted}
-    assert topology["display"] == sorted(one.address for one in machine.bus.functions.values() if one.pci_class.startswith("03"))
+    wanted = [
+        one
+        for one in machine.bus.functions.values()
+        if one.kind in ACCELERATORS or (one.kind == "igpu" and not one.boot_vga)
+    ]
+    assert {gpu["pci"]: (gpu["numa_node"], gpu["pcie_root"], gpu["bridges"]) for gpu in topology["gpus"]} == {
+        one.address: (one.node if one.node >= 0 else None, one.root, one.above) for one in wanted
+    }
+    assert topology["display"] == sorted(
+        one.address for one in machine.bus.functions.values() if one.pci_class.startswith("03")
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in names() if name != "bare-capture"])
@@ -142,7 +169,10 @@ def test_discovery_finds_the_interrupts(name):
             assert one["managed"] is False
 
 
-@pytest.mark.parametrize("name", ["ice-448", "sriov-host", "sriov-guest", "ena-arm", "ena-arm-new", "gve-cut", "bnxt-cut", "kunpeng", "hyperv"])
+@pytest.mark.parametrize(
+    "name",
+    ["ice-448", "sriov-host", "sriov-guest", "ena-arm", "ena-arm-new", "gve-cut", "bnxt-cut", "kunpeng", "hyperv"],
+)
 def test_discovery_attributes_interrupts_without_msi_irqs(name, tmp_path):
     """A capture without the msi_irqs folders: chip, encoded address and handler names must tell the same."""
     machine, whole = discovered(name)
@@ -158,15 +188,32 @@ def test_discovery_follows_bonds_to_both_sockets():
     _machine, topology = discovered("stacked")
     devs = {dev["name"]: dev for dev in topology["netdevs"]}
     assert devs["br0"]["nics"] == devs["bond0.100"]["nics"] == devs["bond0"]["nics"] == ["ens1np0", "ens2np0"]
-    assert [devs[name]["kind"] for name in ("bond0", "bond0.100", "br0", "cilium_host", "ens1np0")] == ["bond", "vlan", "bridge", "virtual", "physical"]
-    assert {nic["name"]: nic["default_route"] for nic in topology["nics"]} == {"ens1np0": True, "ens2np0": True, "eth;$(id)&": False}
+    assert [devs[name]["kind"] for name in ("bond0", "bond0.100", "br0", "cilium_host", "ens1np0")] == [
+        "bond",
+        "vlan",
+        "bridge",
+        "virtual",
+        "physical",
+    ]
+    assert {nic["name"]: nic["default_route"] for nic in topology["nics"]} == {
+        "ens1np0": True,
+        "ens2np0": True,
+        "eth;$(id)&": False,
+    }
 
 
-@pytest.mark.parametrize("name, facts", [
-    ("gb10", {"arch": "aarch64", "cpu_vendor": "arm"}), ("s390-zvm", {"arch": "s390x", "hypervisor": "zvm"}),
-    ("package-minus-one", {"arch": "ppc64le", "hypervisor": "powervm"}), ("hyperv", {"hypervisor": "microsoft"}),
-    ("ena-arm", {"hypervisor": "amazon"}), ("no-topology", {"hypervisor": "xen"}), ("epyc-480", {"cpu_vendor": "amd", "hypervisor": "none"}),
-])
+@pytest.mark.parametrize(
+    "name, facts",
+    [
+        ("gb10", {"arch": "aarch64", "cpu_vendor": "arm"}),
+        ("s390-zvm", {"arch": "s390x", "hypervisor": "zvm"}),
+        ("package-minus-one", {"arch": "ppc64le", "hypervisor": "powervm"}),
+        ("hyperv", {"hypervisor": "microsoft"}),
+        ("ena-arm", {"hypervisor": "amazon"}),
+        ("no-topology", {"hypervisor": "xen"}),
+        ("epyc-480", {"cpu_vendor": "amd", "hypervisor": "none"}),
+    ],
+)
 def test_discovery_knows_the_kind_of_machine(name, facts):
     _machine, topology = discovered(name)
     assert {key: topology[key] for key in facts} == facts

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.version import COLLECTION_VERSION
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.policy import OPTIONS
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.version import COLLECTION_VERSION
 
 TOP = Path(__file__).resolve().parents[2]
 CODE = re.compile(r'(?:HostprepError|finding|_refuse)\(\s*"([a-z][a-z0-9_]*)"')

@@ -19,7 +19,9 @@ COLLECTION = "ansible_collections.lo0.rke2_hostprep.plugins.module_utils."
 
 
 def run(out):
-    done = subprocess.run([sys.executable, str(EXAMPLES / "build_trees.py"), str(out)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "build_trees.py"), str(out)], capture_output=True, text=True, check=True
+    )
     return sorted(Path(line.removeprefix("built ")).name for line in done.stdout.splitlines())
 
 
@@ -69,7 +71,9 @@ def test_what_is_up_to_date_is_left_alone(fleet):
 def plans(fleet):
     """{host: (topology, plan)}, by the policy that the inventory gives each host."""
     out, _built = fleet
-    tree, discover, configured = (importlib.import_module(COLLECTION + "host." + name) for name in ("tree", "discover", "configured"))
+    tree, discover, configured = (
+        importlib.import_module(COLLECTION + "host." + name) for name in ("tree", "discover", "configured")
+    )
     plan = importlib.import_module(COLLECTION + "model.plan")
     found = {}
     for host, names in groups().items():
@@ -80,7 +84,10 @@ def plans(fleet):
         root = tree.Tree(str(out / host))
         topology = discover.discover(root)
         observed = configured.observe(root, topology["kernel"]["release"])
-        found[host] = topology, plan.make_plan(topology, policy, variables.get("rke2_hostprep_what_if", ()), observed, host)
+        found[host] = (
+            topology,
+            plan.make_plan(topology, policy, variables.get("rke2_hostprep_what_if", ()), observed, host),
+        )
     return found
 
 
@@ -93,11 +100,16 @@ def test_one_host_is_as_planned_and_the_others_are_not(plans):
 
 def test_the_older_server_shows_its_warnings(plans):
     _topology, plan = plans["server-1"]
-    assert {"cpus_offline", "nic_without_local_housekeeping", "vector_budget"} <= {warning["code"] for warning in plan["warnings"]}
+    assert {"cpus_offline", "nic_without_local_housekeeping", "vector_budget"} <= {
+        warning["code"] for warning in plan["warnings"]
+    }
 
 
 def test_the_far_host_has_its_fast_nics_on_one_socket(plans):
-    nodes = {host: sorted({nic["numa_node"] for nic in plans[host][0]["nics"] if nic["driver"] == "mlx5_core"}) for host in ("h100-1", "h100-2")}
+    nodes = {
+        host: sorted({nic["numa_node"] for nic in plans[host][0]["nics"] if nic["driver"] == "mlx5_core"})
+        for host in ("h100-1", "h100-2")
+    }
     assert nodes == {"h100-1": [0, 1], "h100-2": [0]}
     assert [gpu["numa_node"] for gpu in plans["h100-2"][0]["gpus"]] == [0, 0, 1, 1]
 
