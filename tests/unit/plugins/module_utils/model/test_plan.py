@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist, kernel_args
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import NOTHING_OBSERVED, make_plan
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
@@ -869,3 +869,155 @@ def test_a_broken_topology_is_planned_or_refused(topology):
         assert str(error) and error.code != "unexpected"
     else:
         valid(plan)
+
+
+# --- edges that a small slip would move ------------------------------------------------------------------------------
+
+
+def reserved_by_node(plan):
+    return {node["id"]: node["reserved_cores"] for node in plan["numa"]}
+
+
+@pytest.mark.parametrize(("gbps", "cores"), [(100, 1), (101, 2), (250, 3), (400, 4), (10000, 8)])
+def test_declared_speed_rounds_up_and_stops_at_half_the_node(gbps, cores):
+    machine = uniform(2, 16, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 1}])
+    plan = make_plan(machine, {"declared_gbps": {"ens1": gbps}})
+    assert reserved_by_node(plan) == {0: 1, 1: cores}
+    assert ("nic_cores_limited" in codes(plan)) == (gbps == 10000)
+
+
+@pytest.mark.parametrize(("cores", "held"), [(2, 1), (3, 1), (4, 2), (6, 3), (12, 3)])
+def test_the_default_never_takes_more_than_half_of_a_node(cores, held):
+    nics = [{"pci": "0000:ca:00.%d" % port, "name": "p%d" % port, "node": 0} for port in range(4)]
+    assert reserved_by_node(make_plan(uniform(1, cores, nics=nics), {})) == {0: held}
+
+
+def test_a_part_comes_from_the_smallest_cache_domain_that_holds_it():
+    sizes = [2, 6, 4, 5]
+    llc_of = [index for index, size in enumerate(sizes) for _core in range(size)]
+    cores = [(str(cpu), 0, 0, {"llc": llc}) for cpu, llc in enumerate(llc_of)]
+    assert make_plan(topology(cores), {"reserved_cores_per_node": 5})["reserved"] == "0-1,8-10"
+
+
+@pytest.mark.parametrize(
+    ("queues", "ceqs", "queue_cpus", "ceq_cpus"), [(2, 2, [0, 1], [2, 3]), (4, 2, [0, 1, 2, 3], [0, 1])]
+)
+def test_completion_vectors_begin_behind_the_queues(queues, ceqs, queue_cpus, ceq_cpus):
+    machine = uniform(1, 8, threads=1, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 0, "driver": "ice"}])
+    machine["irqs"] = irqs(machine["nics"][0], queues) + irqs(machine["nics"][0], ceqs, "ceq", 200)
+    nic = make_plan(machine, {"reserved_cores_per_node": 4})["nics"][0]
+    assert (nic["queue_cpus"], nic["ceq_cpus"]) == (queue_cpus, ceq_cpus)
+
+
+@pytest.mark.parametrize(("vectors", "fits"), [(20, True), (21, False)])
+def test_vector_budget_at_its_edge(vectors, fits):
+    machine = uniform(1, 4, threads=1, nics=[{"pci": "0000:ca:00.0", "name": "ens1", "node": 0}])
+    machine["irqs"] = irqs(machine["nics"][0], vectors)
+    budget = make_plan(machine, {"reserved_count": 2, "vectors_per_cpu": 10})["vector_budget"]
+    assert (budget["capacity"], budget["fits_now"], budget["housekeeping_that_would"]) == (20, fits, 2 if fits else 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "left", "right", "equal"),
+    [
+        ("isolcpus", "managed_irq,2-3", "managed_irq,3,2", True),
+        ("isolcpus", "managed_irq,2-3", "2-3", False),
+        ("isolcpus", "domain,2-3", "2-3", True),
+        ("isolcpus", "managed_irq,domain,2-3", "domain,managed_irq,2-3", True),
+        ("isolcpus", "managed_irq,2-N", "managed_irq,2-3", False),
+        ("nohz_full", "2-3", "2,3", True),
+        ("nohz_full", "2-3", "2-4", False),
+        ("nosmt", "", "force", False),
+        ("nosmt", "", "", True),
+        ("irqaffinity", None, "0", False),
+        ("irqaffinity", None, None, True),
+    ],
+)
+def test_values_of_kernel_arguments_are_compared_by_meaning(name, left, right, equal):
+    assert kernel_args.same(name, left, right) is equal
+
+
+def test_an_argument_that_stands_twice_shows_both():
+    found = kernel_args.owned(["isolcpus=2-3", "quiet", "isolcpus=4-5", "nosmt", 'irqaffinity="0-1"', "rcu-nocbs=2"])
+    assert found == {"isolcpus": "2-3 and 4-5", "irqaffinity": "0-1", "nohz_full": None, "rcu_nocbs": "2", "nosmt": ""}
+
+
+@pytest.mark.parametrize(
+    ("line", "tokens"),
+    [
+        ("", []),
+        (" a  b=c\n", ["a", "b=c"]),
+        ('x="a b" c', ['x="a b"', "c"]),
+        ('dyndbg="file x +p" y', ['dyndbg="file x +p"', "y"]),
+        ('a"b c', ['a"b c']),
+    ],
+)
+def test_a_command_line_is_split_as_the_kernel_splits_it(line, tokens):
+    assert kernel_args.split(line) == tokens
+
+
+def test_long_arguments_and_missing_kernel_options_are_told():
+    scattered = [(str(cpu), cpu % 40, 0) for cpu in range(0, 1200, 1)]
+    plan = make_plan(topology(scattered), {"reserved_cores_per_node": 1, "isolation_mode": "quiet"})
+    assert ("kernel_args_long" in codes(plan)) == (sum(len(token) + 1 for token in plan["kernel_args"]) > 1024)
+    odd = [(str(cpu), 0, 0, {"llc": 0 if cpu % 2 == 0 else 1}) for cpu in range(700)]
+    assert "kernel_args_long" in codes(make_plan(topology(odd), {"reserved_cores_per_node": 350}))
+    machine = uniform(2, 4)
+    machine["kernel"]["config"] = {"CONFIG_CPU_ISOLATION": "n", "CONFIG_NO_HZ_FULL": "n", "CONFIG_RCU_NOCB_CPU": "y"}
+    assert codes(make_plan(machine, {})).count("kernel_option_missing") == 1
+    assert codes(make_plan(machine, {"isolation_mode": "quiet"})).count("kernel_option_missing") == 2
+
+
+def test_closest_nodes_are_preferred_only_where_there_are_several():
+    assert make_plan(uniform(1, 4), {})["kubelet"]["topologyManagerPolicyOptions"] == {}
+    assert make_plan(uniform(2, 4), {})["kubelet"]["topologyManagerPolicyOptions"] == {
+        "prefer-closest-numa-nodes": "true"
+    }
+    assert (
+        make_plan(uniform(2, 4), {"topology_manager_policy": "none"})["kubelet"]["topologyManagerPolicyOptions"] == {}
+    )
+
+
+def test_what_if_replaces_the_way_of_reserving():
+    plan = make_plan(
+        uniform(2, 16),
+        {"reserved_cores_per_node": 2, "isolation_mode": "quiet"},
+        what_if=[{"reserved_count": 8, "strategy": "pack"}, {"reserved_cpus": "0,32"}],
+    )
+    assert [entry["error"] for entry in plan["what_if"]] == [None, None, None]
+    assert [entry["reserved"] for entry in plan["what_if"]] == ["0-1,16-17,32-33,48-49", "0-3,32-35", "0,32"]
+    assert [entry["isolated_lost"] for entry in plan["what_if"]] == [0, 0, -6]
+
+
+def test_a_kept_plan_without_the_boot_core_does_not_stand():
+    seen = observed(kept_plan={"path": "/plan.json", "plan": {"reserved": "1,17,33,49"}, "problem": None})
+    assert make_plan(uniform(2, 16), {"reserved_cores_per_node": 1}, observed=seen)["reserved"] == "0,16,32,48"
+
+
+def test_what_is_configured_counts_as_much_as_what_is_live():
+    machine = article("alternate")
+    machine["kernel"]["args"] = ["isolcpus=managed_irq,2-31,34-63", "irqaffinity=0-1,32-33"]
+    plan = make_plan(machine, {}, observed=observed(boot_args={"source": "etc/default/grub", "tokens": ["quiet"]}))
+    assert rows(plan)["isolcpus"]["verdict"] == "differs"
+    assert rows(make_plan(machine, {}))["isolcpus"]["verdict"] == "same"
+
+
+def test_unknown_arguments_mean_a_reboot_to_be_sure():
+    machine = article("alternate")
+    machine["kernel"]["args"] = None
+    plan = make_plan(machine, {})
+    assert plan["transition"]["reboot"] and "is unknown" in plan["transition"]["reasons"][0]["message"]
+
+
+def test_the_fingerprint_is_of_hardware_only():
+    base = [{"pci": "0000:ca:00.0", "name": "ens1", "node": 1}]
+    virtual = [{"pci": "0000:ca:00.2", "name": "v0", "node": 1, "function": "vf"}]
+    plain = make_plan(uniform(2, 8, nics=base), {})["fingerprint"]
+    assert make_plan(uniform(2, 8, nics=base + virtual), {})["fingerprint"] == plain
+    assert (
+        make_plan(uniform(2, 8, nics=[dict(base[0], name="renamed", speed_mbps=1, up=False)]), {})["fingerprint"]
+        == plain
+    )
+    assert make_plan(uniform(2, 8, nics=[dict(base[0], node=0)]), {})["fingerprint"] != plain
+    assert make_plan(uniform(2, 8, nics=base, gpus=GPUS), {})["fingerprint"] != plain
+    assert make_plan(uniform(2, 9, nics=base), {})["fingerprint"] != plain
