@@ -15,13 +15,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workspace import BUILD, TOP, environment, run_tool
+from workspace import BUILD, TOP, WorkspaceError, environment, run_tool
 
 
 def inventories(variables: dict[str, str]) -> list[str]:
     """The user's inventory, or the examples, whose machines are built first, with the machine this runs on."""
     own = os.environ.get("INVENTORY")
     if own:
+        if not Path(own).exists() and "," not in own:
+            raise WorkspaceError(f"INVENTORY names {own}, which does not exist: name an inventory file or folder.")
         return [own]
     subprocess.run(
         ["python", TOP / "examples/build_trees.py", BUILD / "examples"], env=variables, check=True, stdout=sys.stderr
@@ -45,8 +47,9 @@ def main(arguments: list[str]) -> int:
     for path in files:
         path.unlink(missing_ok=True)
     code = subprocess.run([*command, *arguments], env=variables, check=False).returncode
-    print("\n".join(str(path) for path in files if path.exists()))
-    return code
+    written = [str(path) for path in files if path.exists()]
+    print("\n".join(written) or "No report was written: no host was planned or refused.")
+    return code or (0 if written else 1)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ def _filter(function):
             return function(*args)
         except HostprepError as error:
             raise AnsibleFilterError(str(error)) from error
+        except TypeError as error:
+            raise AnsibleFilterError("%s does not take these arguments: %s" % (function.__name__, error)) from error
 
     wrapped.__name__ = function.__name__
     wrapped.__doc__ = function.__doc__
@@ -32,9 +34,10 @@ def _query(plan, expression):
     if not isinstance(plan, (dict, list)):
         raise AnsibleFilterError("plan_query takes a plan or a list of plans, not %s" % type(plan).__name__)
     try:
-        return jmespath.search(expression, plan)
+        return jmespath.search(str(expression), plan)
     except jmespath.exceptions.JMESPathError as error:
-        raise AnsibleFilterError("plan_query cannot read the expression %r: %s" % (str(expression), error)) from error
+        words = " ".join(str(error).split())
+        raise AnsibleFilterError("plan_query cannot read the expression %r: %s" % (str(expression), words)) from error
 
 
 def _records(hosts, hostvars):

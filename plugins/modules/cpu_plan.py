@@ -39,9 +39,15 @@ options:
     type: str
   policy:
     description:
-      - The options below as one mapping, as an inventory holds them. An option given beside it wins.
-      - A key that is no option is refused.
-    type: dict
+      - The policy as one mapping, as an inventory holds it, of every option of this module but O(root), O(topology), O(host), O(policy),
+        O(policy_overrides) and O(what_if).
+      - A key that is no option is refused. An option of the module given beside it wins.
+    type: raw
+  policy_overrides:
+    description:
+      - A mapping of options that replace those of O(policy), for one host of a group. Where it says how much is reserved, the
+        policy's way of saying it is dropped.
+    type: raw
   reserved_cpus:
     description:
       - The housekeeping CPUs as an explicit CPU list. Must be whole physical cores that will be online, and leave some to isolate.
@@ -67,7 +73,8 @@ options:
     type: dict
   nic_cores:
     description:
-      - Part of the default rule, which is used where none of the four options above is given. One core on every NUMA node with
+      - Part of the default rule, which is used where none of O(reserved_cpus), O(reserved_count), O(reserved_cores_per_node) and
+        O(reserved_cores_by_node) is given. One core on every NUMA node with
         CPUs, and this many more for each physical PCI NIC function on the node, up to O(nic_cores_cap) more.
       - At most half of a node's cores are reserved.
       - The default is V(1).
@@ -153,8 +160,7 @@ options:
     description:
       - Variants of the policy to plan beside it, each a mapping of options of this module and a C(label).
       - One that is refused shows the reason and fails nothing.
-    type: list
-    elements: dict
+    type: raw
 attributes:
   check_mode:
     support: full
@@ -250,14 +256,15 @@ def main():
         root={"type": "path", "default": "/"},
         topology={"type": "dict"},
         host={"type": "str"},
-        policy={"type": "dict"},
-        what_if={"type": "list", "elements": "dict"},
+        policy={"type": "raw"},
+        policy_overrides={"type": "raw"},
+        what_if={"type": "raw"},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
-    policy = dict(module.params["policy"] or {})
-    policy.update((name, module.params[name]) for name in policies.OPTIONS if module.params[name] is not None)
+    given = {name: module.params[name] for name in policies.OPTIONS if module.params[name] is not None}
     try:
         observed = None
+        policy = policies.override(policies.override(module.params["policy"], module.params["policy_overrides"]), given)
         topology = module.params["topology"]
         if topology is not None:
             topology = complete(topology)

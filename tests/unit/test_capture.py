@@ -30,16 +30,39 @@ def test_a_capture_holds_all_that_is_read(tmp_path, name):
     assert observe(captured, release) == observe(whole, release)
 
 
-def test_tokens_stay_on_the_machine(tmp_path):
+def test_secrets_stay_on_the_machine(tmp_path):
     root = tmp_path / "root"
-    (root / "sys").mkdir(parents=True)
+    online = root / "sys/devices/system/cpu/online"
+    online.parent.mkdir(parents=True)
+    online.write_text("0-3\n")
     config = root / "etc/rancher/rke2/config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text(
-        "server: https://10.0.0.1:9345\ntoken: K10secret::server:hidden\nagent-token: hidden\nkubelet-arg:\n  - reserved-cpus=0-1\n"
+        'token: K10secret\n"agent-token" : secret\netcd-s3-secret-key: secret\ntoken-file: >-\n  secret\n{"token": secret}\n'
+        "kubelet-arg:\n  - reserved-cpus=0-1,32-33\n"
     )
+    drop_in = root / "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text('{"kind": "KubeletConfiguration", "x": "secret", "reservedSystemCPUs": "0-1"}')
     out = tmp_path / "out.tar.xz"
     subprocess.run(["sh", str(SCRIPT), str(out), str(root)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
     with tarfile.open(out) as archive:
-        text = archive.extractfile("./etc/rancher/rke2/config.yaml").read().decode()
-    assert "hidden" not in text and "secret" not in text and "reserved-cpus=0-1" in text
+        texts = [archive.extractfile(member).read().decode() for member in archive.getmembers() if member.isfile()]
+    assert not any("secret" in text for text in texts)
+    assert observe(Tree(str(out)), None)["kubelet_reserved"] == observe(Tree(str(root)), None)["kubelet_reserved"]
+    assert observe(Tree(str(out)), None)["kubelet_reserved"]["value"] == "0-1"
+    drop_in.unlink()
+    assert observe(Tree(str(root)), None)["kubelet_reserved"]["value"] == "0-1,32-33"
+
+
+def test_a_linked_kernel_configuration_is_taken_as_text(tmp_path):
+    root = build(named("article-alternate"), tmp_path / "root")
+    release = (root / "proc/sys/kernel/osrelease").read_text().strip()
+    config = root / ("boot/config-" + release)
+    elsewhere = root / ("usr/lib/modules/%s/config" % release)
+    elsewhere.parent.mkdir(parents=True)
+    config.rename(elsewhere)
+    config.symlink_to("../usr/lib/modules/%s/config" % release)
+    out = tmp_path / "out.tar.xz"
+    subprocess.run(["sh", str(SCRIPT), str(out), str(root)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+    assert discover(Tree(str(out)))["kernel"]["config"] == discover(Tree(str(root)))["kernel"]["config"]

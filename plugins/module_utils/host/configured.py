@@ -19,7 +19,7 @@ PLAN_PATH = "var/lib/lo0.rke2_hostprep/plan.json"
 STATE_PATH = "var/lib/kubelet/cpu_manager_state"
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.S)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
-_RESERVED = re.compile(r"""^[^#]*?(?:reserved-cpus=|reservedSystemCPUs:)\s*["']?([0-9,\-]*)""")
+_RESERVED = re.compile(r"""^[^#]*?(?:reserved-cpus=|reservedSystemCPUs["']?\s*:)\s*["']?([0-9,\- ]*)""")
 
 
 def observe(tree, release):
@@ -57,7 +57,10 @@ def _boot_args(tree, release):
             ),
             environment,
         )
-    for name in tree.listdir("boot/loader/entries") or []:
+    entries = tree.listdir("boot/loader/entries")
+    if entries is None and tree.why("boot/loader/entries") != "missing":
+        return {"source": None, "tokens": None}  # what boots is there, and only root may read it
+    for name in entries or []:
         entry = dict(
             line.split(None, 1)
             for line in (tree.read("boot/loader/entries/" + name) or "").splitlines()
@@ -100,12 +103,14 @@ def _kubelet_reserved(tree):
     for path in paths:
         text = tree.read(path)
         if text is None:
+            if tree.why(path) != "missing":
+                return {"source": None, "value": None}
             continue
         source = source or path
         for line in text.splitlines():
             found = _RESERVED.match(line)
             if found:
-                source, value = path, found.group(1)
+                source, value = path, found.group(1).strip(" ,").replace(" ", "")
     return {"source": source, "value": value}
 
 
@@ -113,7 +118,8 @@ def _json(tree, path):
     """(parsed mapping or None, problem or None)"""
     text = tree.read(path)
     if text is None:
-        return None, "%s cannot be read" % path if tree.exists(path) else None
+        why = tree.why(path)
+        return None, None if why == "missing" else "%s is %s" % (path, why)
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):

@@ -122,7 +122,7 @@ def _facts(reader, nic, numa, functions, netdevs, ports):
         "irq_source": None,
     }
     facts.update(_pci_facts(reader, what, function, numa) if function else _plain_facts(reader, what, nic.devices[0]))
-    facts.update(_netdev_facts(reader, what, nic.devices[0] if nic.devices else None, netdevs))
+    facts.update(_netdev_facts(reader, what, nic.devices, netdevs))
     return facts
 
 
@@ -196,7 +196,9 @@ def _plain_facts(reader, what, device):
     }
 
 
-def _netdev_facts(reader, what, device, netdevs):
+def _netdev_facts(reader, what, ports, netdevs):
+    """Of a function with several ports (mlx4): up and carrier if one of them is, their speeds together; the rest of the first."""
+    device = ports[0] if ports else None
     if device is None:
         path, why = (
             ("sys/class/net", "no network device of this NIC is seen")
@@ -208,9 +210,9 @@ def _netdev_facts(reader, what, device, netdevs):
         return dict.fromkeys(_FROM_NETDEV)
     received, sent = device.queues()
     facts = {
-        "speed_mbps": device.speed(),
-        "carrier": device.carrier(),
-        "up": device.up(),
+        "speed_mbps": _sum(port.speed() for port in ports),
+        "carrier": _any(port.carrier() for port in ports),
+        "up": _any(port.up() for port in ports),
         "operstate": device.operstate(),
         "rx_queues": received,
         "tx_queues": sent,
@@ -220,3 +222,14 @@ def _netdev_facts(reader, what, device, netdevs):
             path, why = device.why(_FILE_OF.get(field, field))
             reader.note(what + field, path, why)
     return facts
+
+
+def _any(answers):
+    """True if one is, False if all are False, else None."""
+    answers = list(answers)
+    return True if True in answers else None if None in answers else False
+
+
+def _sum(speeds):
+    known = [speed for speed in speeds if speed is not None]
+    return sum(known) if known else None

@@ -63,6 +63,7 @@ def differences(topology, observed, plan):
             _UNKNOWN if live is None else live[name],
         ]
         if any(value is not None and value is not _UNKNOWN for value in row):
+            row = ["present" if value == "" else value for value in row]  # a bare flag
             rows.append(difference(name, *row, same=lambda left, right, name=name: kernel_args.same(name, left, right)))
     isolated_now = topology["cpus"]["isolated"]
     rows.append(
@@ -79,7 +80,7 @@ def differences(topology, observed, plan):
     rows.append(
         difference(
             "irq/default_smp_affinity",
-            plan["irq"],
+            cpulist.union(plan["irq"], [plan["boot_cpu"]]),  # the kernel always adds the boot CPU
             _UNKNOWN,
             _UNKNOWN if default is None else cpulist.intersect(default, topology["cpus"]["online"]),
             _same_cpus,

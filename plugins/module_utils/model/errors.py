@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import traceback
 
+from .wording import plain
+
 
 class HostprepError(ValueError):
     """A refused input.
@@ -34,21 +36,21 @@ class HostprepError(ValueError):
             parts.append("allowed: " + str(self.allowed))
         if self.cure:
             parts.append("what to do: " + str(self.cure))
-        return "; ".join(parts) + "."
+        return plain("; ".join(parts) + ".")  # what was read may hold anything
 
     def as_dict(self):
         return {
             "code": self.code,
-            "message": self.message,
-            "read": self.read,
-            "allowed": self.allowed,
-            "cure": self.cure,
+            "message": self.message and plain(self.message),
+            "read": self.read and plain(self.read),
+            "allowed": self.allowed and plain(self.allowed),
+            "cure": self.cure and plain(self.cure),
         }
 
 
 def finding(code, message, cure, read=None):
     """A warning or a reason of a plan: {code, message, cure, read}, the shape that every list of findings uses."""
-    return {"code": code, "message": message, "cure": cure, "read": read}
+    return {"code": code, "message": plain(message), "cure": cure and plain(cure), "read": read and plain(read)}
 
 
 def unexpected(error):

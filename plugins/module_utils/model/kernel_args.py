@@ -16,17 +16,28 @@ OWNED = ("isolcpus", "irqaffinity", "nohz_full", "rcu_nocbs", "nosmt")
 _FLAGS = ("domain", "managed_irq", "nohz")
 
 
-def wanted(mode, reserved, isolated, smt="keep"):
-    """Tokens, in a fixed order, for a mode (balanced, quiet, pinned) and two cpulists."""
+def wanted(mode, irq, isolated, smt=None):
+    """Tokens, in a fixed order, for a mode (balanced, quiet, pinned), two cpulists, and the nosmt token or None."""
     tokens = [
         "isolcpus=%s" % isolated if mode == "pinned" else "isolcpus=managed_irq,%s" % isolated,
-        "irqaffinity=%s" % reserved,
+        "irqaffinity=%s" % irq,
     ]
     if mode == "quiet":
         tokens += ["nohz_full=%s" % isolated, "rcu_nocbs=%s" % isolated]
-    if smt == "disabled":
-        tokens.append("nosmt")
+    if smt:
+        tokens.append(smt)
     return tokens
+
+
+def smt_token(smt, control, args):
+    """The nosmt token that keeps SMT as it is (smt: keep) or switches it off (smt: disabled); None where SMT stays on.
+
+    control: text of smt/control or None; args: live tokens or None. A machine whose SMT is off now would come back with it,
+    and with CPUs that are in no list, if the planned arguments lost the token.
+    """
+    live = next((token for token in args or [] if name_of(token) == "nosmt"), None)
+    off = control in ("off", "forceoff") or (control is None and live is not None)
+    return live or "nosmt" if smt == "disabled" or off else None
 
 
 def split(cmdline):
@@ -82,7 +93,7 @@ def same(name, left, right):
     if left is None or right is None or left == right:
         return left == right
     if name == "nosmt":
-        return False
+        return True  # bare or nosmt=force: SMT is off
     left_flags, left_cpus = cpus_of(left)
     right_flags, right_cpus = cpus_of(right)
     if name == "isolcpus":
@@ -121,7 +132,7 @@ def lint(mode, config, tokens):
         warnings.append(
             finding(
                 "kernel_args_long",
-                "the kernel arguments are long and some boot loaders cut a line at 2,048 characters",
+                "the planned arguments take more than half of the 2,048 characters that a kernel command line may have on x86 and arm64 (COMMAND_LINE_SIZE)",
                 "choose a policy whose lists compress better (reserved_cores_per_node on this numbering)",
                 "longest %d characters" % longest,
             )

@@ -11,11 +11,13 @@ prefers the smallest; `restricted` admits only where all prefer the same set, `s
 from __future__ import annotations
 
 import itertools
+import math
 
 from . import cpulist
 from .errors import finding
 from .policy import TOPOLOGY_POLICIES
 
+MAX_SETS = 20000
 MAX_NUMA_NODES = 8  # the Topology Manager's own limit without max-allowable-numa-nodes
 
 
@@ -78,12 +80,16 @@ def _words(shape):
 def forecast(shape, machine, topology, isolated):
     """{"shape", "policies": {policy: {"admitted", "nodes", "reason"}}}; ``nodes`` are the NUMA nodes that CPUs and GPUs would come from."""
     free = set(isolated)
-    cpus_total, cpus_free, gpus = {}, {}, {}
+    cpus_total, cpus_free = {}, {}
     for core in machine["cores"]:
         cpus_total[core["node"]] = cpus_total.get(core["node"], 0) + len(core["cpus"])
         cpus_free[core["node"]] = cpus_free.get(core["node"], 0) + len(free.intersection(core["cpus"]))
+    by_vendor = {}
     for gpu in topology["gpus"]:
-        gpus[gpu["numa_node"]] = gpus.get(gpu["numa_node"], 0) + 1
+        nodes = by_vendor.setdefault(gpu["vendor"], {})
+        nodes[gpu["numa_node"]] = nodes.get(gpu["numa_node"], 0) + 1
+    # each vendor's device plugin has a resource of its own; a shape means the one that the node has most of
+    gpus = max(by_vendor.values(), key=lambda nodes: sum(nodes.values()), default={})
     lacking = _lacking(shape, machine, topology, free, sum(gpus.values()))
     if lacking:
         return {
@@ -102,10 +108,11 @@ def forecast(shape, machine, topology, isolated):
 def _lacking(shape, machine, topology, free, gpus):
     """Why the node could never hold the shape, whatever the policy; None if it can."""
     whole = shape["cpus"] == int(shape["cpus"])
-    if whole and machine["threads"] > 1 and int(shape["cpus"]) % machine["threads"]:
+    threads = len(machine["online"]) // len(machine["cores"])  # the kubelet's CPUsPerCore, a mean on hybrids
+    if whole and threads > 1 and int(shape["cpus"]) % threads:
         return "SMTAlignmentError: %d CPUs are not whole cores of %d threads (full-pcpus-only)" % (
             shape["cpus"],
-            machine["threads"],
+            threads,
         )
     if shape["cpus"] > len(free):
         return "%g CPUs wanted, %d allocatable" % (shape["cpus"], len(free))
@@ -118,35 +125,47 @@ def _lacking(shape, machine, topology, free, gpus):
 
 
 def _hints(want, total, free):
-    """{frozenset of nodes: preferred} for one provider. `total` decides which size is preferred, `free` what is possible."""
+    """(preferred, narrowest) for one provider: the sets of nodes that it prefers, and the narrowest that is possible or None.
+
+    `total` decides how many nodes it prefers (the fewest that could hold its part), `free` which sets can hold it now. Past
+    MAX_SETS combinations only those of the nodes with most free are looked at; the kubelet itself would try 2^nodes.
+    """
     nodes = sorted(total, key=lambda node: (node is None, node or 0))
-    least = len(nodes)
-    possible = []
-    for size in range(1, len(nodes) + 1):
-        if size > min(least, 2) and len(nodes) > MAX_NUMA_NODES and possible:
-            break  # wider sets are never preferred; past eight nodes the kubelet itself needs max-allowable-numa-nodes
-        for mask in itertools.combinations(nodes, size):
-            if sum(total[node] for node in mask) >= want:
-                least = min(least, size)
-            if sum(free.get(node, 0) for node in mask) >= want:
-                possible.append(frozenset(mask))
-    return {mask: len(mask) == least for mask in possible}
+    richest = sorted(nodes, key=lambda node: -free.get(node, 0))
+    narrowest = _fewest(want, richest, free)
+    least = _fewest(want, sorted(nodes, key=lambda node: -total[node]), total)
+    if least is None or narrowest is None or len(narrowest) > len(least):
+        return [], narrowest
+    order = nodes if math.comb(len(nodes), len(least)) <= MAX_SETS else richest
+    masks = itertools.islice(itertools.combinations(order, len(least)), MAX_SETS)
+    return [frozenset(mask) for mask in masks if sum(free.get(node, 0) for node in mask) >= want], narrowest
+
+
+def _fewest(want, order, amount):
+    """The shortest head of `order` (largest amounts first) that holds `want`, as a set; None if all of it does not."""
+    held, mask = 0, []
+    for node in order:
+        if held >= want:
+            break
+        held += amount.get(node, 0)
+        mask.append(node)
+    return frozenset(mask) if held >= want else None
 
 
 def _judge(policy, providers):
     if not providers:
         return {"admitted": True, "nodes": [], "reason": "nothing in the shape is bound to a NUMA node"}
-    offers = [hints for _what, hints in providers]
-    narrowest = [min(hints, key=_narrow) for hints in offers]
-    spread = sorted({node for mask in narrowest for node in mask if node is not None})
-    agreed = [
-        mask for mask, preferred in offers[0].items() if preferred and all(hints.get(mask) for hints in offers[1:])
-    ]
+    preferred = [masks for _what, (masks, _narrowest) in providers]
+    narrowest = [(what, mask) for what, (_masks, mask) in providers]
+    spread = sorted({node for _what, mask in narrowest for node in mask or () if node is not None})
+    agreed = [mask for mask in preferred[0] if all(mask in masks for masks in preferred[1:])]
     best = min(agreed, key=_narrow) if agreed else None
     nodes = sorted(node for node in best if node is not None) if best else spread
     needs = "; ".join(
-        "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :])
-        for (what, _hints), mask in zip(providers, narrowest)
+        "not enough %s on known nodes" % what
+        if mask is None
+        else "%s need %d node%s" % (what, len(mask), "s"[len(mask) == 1 :])
+        for what, mask in narrowest
     )
     if policy == "none":
         return {"admitted": True, "nodes": [], "reason": "not aligned: the policy looks at no node"}

@@ -52,6 +52,15 @@ def after_boot(topology, policy):
     if offline:
         cores += _returning(facts, policy, offline, node_of, warnings)
     if policy["smt"] == "disabled":
+        widest = max(len(core["cpus"]) for core in cores)
+        if offline and any(len(core["cpus"]) < widest for core in cores):
+            raise HostprepError(
+                "offline_siblings_unknown",
+                "which thread nosmt keeps is unknown for cores with a thread offline",
+                read="offline " + cpulist.compress(offline),
+                allowed="smt: disabled with every thread online, or with SMT off already",
+                cure="bring the CPUs online and plan again",
+            )
         # The kernel keeps the first thread of each core (nosmt in kernel-parameters.txt); it is the lowest id of its siblings.
         for core in cores:
             core["cpus"] = core["cpus"][:1]
@@ -131,18 +140,16 @@ def _returning(facts, policy, offline, node_of, warnings):
             finding(
                 "cpus_offline",
                 "CPUs %s are offline now and are in no list" % listed,
-                "bring them online, or say offline: keep (they stay offline) or offline: returns (they come back at boot)"
+                "say offline: keep: SMT is off, and the plan keeps it so"
+                if facts.get("smt_control") in ("off", "forceoff")
+                else "bring them online, or say offline: keep (they stay offline) or offline: returns (they come back)"
                 if policy["offline"] is None
                 else "nothing, the policy says offline: keep: make sure that they stay offline",
                 read="offline " + listed,
             )
         )
         return []
-    single = (
-        policy["assume_no_smt"]
-        or policy["smt"] == "disabled"
-        or facts.get("smt_control") in ("notsupported", "notimplemented")
-    )
+    single = policy["assume_no_smt"] or facts.get("smt_control") in ("notsupported", "notimplemented")
     if not single:
         raise HostprepError(
             "offline_siblings_unknown",

@@ -57,4 +57,17 @@ def per_node(topology, machine, policy, reserved, irq, entries):
                 "gbps_per_core": per_core,
             }
         )
+    loose = [entry for entry in entries if entry["served_by"] is None and entry["gbps"] and entry["function"] != "vf"]
+    cores = [core for core in machine["cores"] if set(core["cpus"]).intersection(irq)]
+    total = sum(entry["gbps"] for entry in entries if entry["gbps"] and entry["function"] != "vf")
+    if loose and None not in machine["nodes"] and total / len(cores) > policy["gbps_per_core"]:
+        warnings.append(
+            finding(
+                "gbps_per_core",
+                "the machine: %g Gb/s of NICs, some of unknown node, on %d housekeeping cores is %g Gb/s a core, over %g"
+                % (total, len(cores), round(total / len(cores), 2), policy["gbps_per_core"]),
+                "reserve more cores, unless most of that traffic is RDMA, which needs no softirq",
+                ", ".join("%s %g Gb/s" % (queues.label(entry), entry["gbps"]) for entry in loose),
+            )
+        )
     return result, warnings

@@ -99,9 +99,8 @@ def _lists(topology, policy, kept=None):
     entries, queue_warnings = queues.place(topology, machine, policy, planned, irq)
     budget, budget_warnings = vectors.budget(topology, machine, irq, entries, policy["vectors_per_cpu"])
     nodes, speed_warnings = numa.per_node(topology, machine, policy, reserved, irq, entries)
-    tokens = kernel_args.wanted(
-        policy["isolation_mode"], cpulist.compress(irq), cpulist.compress(isolated), policy["smt"]
-    )
+    smt = kernel_args.smt_token(policy["smt"], topology["cpus"]["smt_control"], topology["kernel"]["args"])
+    tokens = kernel_args.wanted(policy["isolation_mode"], cpulist.compress(irq), cpulist.compress(isolated), smt)
     return {
         "schema_version": SCHEMA_VERSION,
         "collection_version": COLLECTION_VERSION,
@@ -156,6 +155,7 @@ def _standing(kept, machine, policy, fresh):
         return fresh, None
     cores = [core for core in machine["cores"] if wanted.intersection(core["cpus"])]
     whole = {cpu for core in cores for cpu in core["cpus"]} == wanted
+    whole = whole and policy["reserved_count"] in (None, len(wanted))
     if (
         not whole
         or machine["boot"] not in wanted
@@ -186,6 +186,14 @@ def _what_if(topology, policy, plan, variants):
     """The plan itself and each variant, side by side; a variant that is refused shows why."""
     if not variants:
         return []
+    if not isinstance(variants, (list, tuple)):
+        raise HostprepError(
+            "what_if_invalid",
+            "what_if is not a list",
+            read=repr(variants)[:80],
+            allowed="a list of {label: text, option: value, ...}",
+            cure="correct what_if",
+        )
     result = [_figures("as planned", policy, plan, topology, policy)]
     for index, variant in enumerate(variants):
         if not isinstance(variant, dict):
@@ -220,10 +228,10 @@ def _what_if(topology, policy, plan, variants):
                     "error": str(error),
                 }
             )
-    fewest = len(cpulist.expand(plan["reserved"]))
+    most = len(cpulist.expand(plan["isolated"]))
     for entry in result:
-        if entry["reserved"] is not None:
-            entry["isolated_lost"] = len(cpulist.expand(entry["reserved"])) - fewest
+        if entry["isolated"] is not None:
+            entry["isolated_lost"] = most - len(cpulist.expand(entry["isolated"]))
     return result
 
 

@@ -119,7 +119,7 @@ def _counted(machine, policy):
     pack fills the boot core's node first and goes on in node order; spread gives the next core to the node with the fewest
     reserved CPUs. On machines with cores of different sizes a core is passed over where the rest could no longer sum up.
     """
-    count, strategy = policy["reserved_count"], policy["strategy"]
+    count, strategy = policy["reserved_count"], policy["strategy"] or "spread"
     boot = _boot_core(machine)
     others = [core for core in machine["cores"] if core is not boot]
     left = count - len(boot["cpus"])

@@ -9,6 +9,8 @@ What each option means to a user is written once, in the documentation of the ``
 
 from __future__ import annotations
 
+import re
+
 from . import cpulist
 from .errors import HostprepError
 
@@ -53,12 +55,9 @@ def _refuse(option, value, allowed, cure=None):
 
 
 def _whole(option, value, low, high):
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not re.match(r"\d{1,9}\Z", str(value), re.ASCII):
         raise _refuse(option, value, "a whole number from %d to %d" % (low, high))
-    try:
-        number = int(value)
-    except ValueError:
-        raise _refuse(option, value, "a whole number from %d to %d" % (low, high)) from None
+    number = int(value)
     if not low <= number <= high:
         raise _refuse(option, value, "a whole number from %d to %d" % (low, high))
     return number
@@ -69,8 +68,8 @@ def _number(option, value):
         number = float("nan") if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = float("nan")
-    if not 0 < number < 1e6:
-        raise _refuse(option, value, "a number above 0")
+    if not 0.001 <= number <= 1e6:
+        raise _refuse(option, value, "a number from 0.001 to 1000000")
     return number
 
 
@@ -87,6 +86,8 @@ def _choice(option, value, choices, cure=None):
 
 
 def _list(option, value):
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)  # YAML reads a list of one CPU as a number
     if not isinstance(value, str):
         raise _refuse(option, value, "a CPU list such as 0-1,32-33, quoted in YAML")
     try:
@@ -106,7 +107,12 @@ def _list(option, value):
 def _cores_by_node(option, value):
     if not isinstance(value, dict) or not value:
         raise _refuse(option, value, "a mapping of NUMA node id to a number of physical cores, such as {0: 2, 1: 4}")
-    return {str(_whole(option, node, 0, 4095)): _whole(option, cores, 0, 4096) for node, cores in value.items()}
+    cores_by_node = {
+        str(_whole(option, node, 0, 4095)): _whole(option, cores, 0, 4096) for node, cores in value.items()
+    }
+    if len(cores_by_node) < len(value):
+        raise _refuse(option, value, "each NUMA node once")
+    return cores_by_node
 
 
 def _gbps(option, value):
@@ -143,6 +149,8 @@ def _shapes(option, value):
                 "memory_mib": _whole(option, shape.get("memory_mib") or 0, 0, 1 << 40),
             }
         )
+    if len({shape["name"] for shape in shapes}) < len(shapes):
+        raise _refuse(option, [shape["name"] for shape in shapes], "a name of its own for each shape")
     return shapes
 
 
@@ -222,7 +230,7 @@ def normalise(given):
             allowed="one of " + ", ".join(_RESERVING) + ", or none for the default",
             cure="keep one of them (set the others to null)",
         )
-    if policy["strategy"] and policy["reserved_count"] is None:
+    if policy["strategy"] and policy["reserved_count"] is None and not used:
         raise HostprepError(
             "policy_conflict",
             "strategy is given without reserved_count",
@@ -230,14 +238,26 @@ def normalise(given):
             allowed="strategy together with reserved_count",
             cure="add reserved_count, or remove strategy",
         )
-    if policy["reserved_count"] is not None and not policy["strategy"]:
-        policy["strategy"] = "spread"
     return policy
 
 
 def override(policy, changes):
-    """A variant of a policy (for what-if): where the changes say how much is reserved, the base's way of saying it is dropped."""
-    merged = dict(policy)
+    """The policy with changes, checked: what-if variants and one host's overrides of its group's policy.
+
+    Where the changes say how much is reserved, the base's way of saying it is dropped. Either may be None.
+    """
+    for given in (policy, changes):
+        if given is not None and not isinstance(given, dict):
+            raise HostprepError(
+                "policy_invalid",
+                "the policy is not a mapping",
+                read=repr(given)[:100],
+                allowed="a mapping of options of cpu_plan",
+                cure="correct the policy in the inventory (on the command line: -e '{\"rke2_hostprep_policy\": {...}}')",
+            )
+    merged, changes = dict(policy or {}), changes or {}
+    if "reserved_count" in changes and "strategy" not in changes:
+        merged["strategy"] = None
     if any(changes.get(option) is not None for option in _RESERVING):
         for option in _RESERVING + ("strategy",):
             merged[option] = None

@@ -37,14 +37,15 @@ def select(topology, policy):
     return [nic for nic in topology["nics"] if nic in chosen]
 
 
+def _is_called(nic, name):
+    """Whether a name of the inventory means this NIC: a net device, a PCI address in either case, an HCA."""
+    hcas = [hca["name"] for hca in nic["infiniband"]]
+    return name.lower() == (nic["pci"] or "").lower() or name in [nic["name"], *nic["netdevs"], *hcas]
+
+
 def _named(topology, name):
     for nic in topology["nics"]:
-        if (
-            name.lower() == (nic["pci"] or "").lower()
-            or name == nic["name"]
-            or name in nic["netdevs"]
-            or name in [hca["name"] for hca in nic["infiniband"]]
-        ):
+        if _is_called(nic, name):
             return [nic]
     upper = next((netdev for netdev in topology["netdevs"] if netdev["name"] == name), None)
     known = ", ".join(label(nic) for nic in topology["nics"][:24]) or "none was found"
@@ -65,7 +66,7 @@ def _named(topology, name):
             allowed=known,
             cure="name the physical NIC",
         )
-    if len({nic["numa_node"] for nic in members}) > 1:
+    if len({nic["numa_node"] for nic in members} - {None}) > 1:
         raise HostprepError(
             "nic_spans_nodes",
             "the policy names a %s whose NICs are on more than one NUMA node" % upper["kind"],
@@ -86,11 +87,7 @@ def _named(topology, name):
 def formula_nics(topology, machine, policy, planned):
     """The physical functions that the default rule counts: those that the policy names, or every PCI function present but VFs."""
     declared = policy["declared_gbps"] or {}
-    missing = [
-        name
-        for name in declared
-        if not any(name in (nic["name"], nic["pci"]) or name in nic["netdevs"] for nic in topology["nics"])
-    ]
+    missing = [name for name in declared if not any(_is_called(nic, name) for nic in topology["nics"])]
     if missing:
         raise HostprepError(
             "nic_unknown",
@@ -108,8 +105,7 @@ def formula_nics(topology, machine, policy, planned):
 
 
 def declared_speed(nic, policy):
-    declared = policy["declared_gbps"] or {}
-    return next((declared[name] for name in [nic["name"], nic["pci"]] + nic["netdevs"] if name in declared), None)
+    return next((speed for name, speed in (policy["declared_gbps"] or {}).items() if _is_called(nic, name)), None)
 
 
 def home(nic, topology, machine):
@@ -120,13 +116,42 @@ def home(nic, topology, machine):
 
 
 def cpu_order(machine, irq_cpus, node):
-    """Interrupt CPUs of a node: first threads of every core, then second threads, and so on."""
+    """Interrupt CPUs of a node in tiers: first threads of every core, then second threads, and so on. [] where it has none."""
     allowed = set(irq_cpus)
     cores = [
         [cpu for cpu in core["cpus"] if cpu in allowed]
         for core in (machine["cores"] if node == "any" else cores_of(machine, node))
     ]
-    return [core[thread] for thread in range(machine["threads"]) for core in cores if len(core) > thread]
+    tiers = [[core[thread] for core in cores if len(core) > thread] for thread in range(machine["threads"])]
+    return [tier for tier in tiers if tier]
+
+
+class _Loads:
+    """How many vectors each CPU has been given; ``take`` gives the next ones to the least loaded, first threads first."""
+
+    def __init__(self):
+        self._load = {}
+        self._turns = {}
+
+    def take(self, tiers, number, node):
+        """`number` different CPUs (as many as there are, at most). NICs of a node begin at different CPUs of a tier."""
+        turn = self._turns[node] = self._turns.get(node, -1) + 1
+        ranked = []
+        for tier in tiers:
+            shift = turn % len(tier)
+            ranked += tier[shift:] + tier[:shift]
+        ranked.sort(key=lambda cpu: self._load.get(cpu, 0))  # stable: the order above among equals
+        return self.give(ranked[:number])
+
+    def give(self, cpus):
+        for cpu in cpus:
+            self._load[cpu] = self._load.get(cpu, 0) + 1
+        return cpus
+
+    def behind(self, tiers, number):
+        """CPUs for completion vectors: the least loaded first, without a turn of their own."""
+        ranked = sorted((cpu for tier in tiers for cpu in tier), key=lambda cpu: self._load.get(cpu, 0))
+        return self.give(ranked[:number])
 
 
 def _serving(nic, topology, machine, irq_cpus):
@@ -151,7 +176,7 @@ def _distances(topology, node):
     return next((entry["distances"] for entry in topology["numa_nodes"] if entry["id"] == node), None) or {}
 
 
-def _remark(code, node, serving, names, topology, irq_cpus):
+def _remark(code, node, serving, names, topology, policy, irq_cpus):
     """The finding for all NICs of a node that its own CPUs do not serve."""
     nics = ", ".join(names)
     if code == "nic_node_unknown":
@@ -176,7 +201,10 @@ def _remark(code, node, serving, names, topology, irq_cpus):
     return finding(
         code,
         "node %s of %s has no housekeeping CPU: %s" % (node, nics, cost),
-        "reserve a core there: reserved_cores_by_node: {%s: 1} beside the others, or strategy: spread" % node,
+        "add CPUs of node %s to irq_cpus" % node
+        if policy["irq_cpus"] is not None
+        else "reserve a core there, with reserved_cores_by_node (node %s among its nodes) in place of the policy's way"
+        % node,
         "irq CPUs %s" % cpulist.compress(irq_cpus),
     )
 
@@ -208,21 +236,20 @@ def place(topology, machine, policy, planned, irq_cpus):
                 present or "no NIC was found",
             )
         )
-    start, remarks = {}, {}
+    loads, remarks = _Loads(), {}
     for nic in planned:
-        node, order, remark = _serving(nic, topology, machine, irq_cpus)
+        node, tiers, remark = _serving(nic, topology, machine, irq_cpus)
         if remark:
             remarks.setdefault((*remark, node), []).append(label(nic))
         by_irq, queue_vectors, ceqs = _counts(nic)
         channels = nic["channels"] or {}
         # gve has a vector for each direction, and mlx5 more vectors than queues: what the kernel counts as queues leads
         now = channels.get("combined") or channels.get("rx") or nic["rx_queues"] or by_irq
-        able = max(channels.get("combined_max") or channels.get("rx_max") or 0, now or 0) or len(order)
-        queues = min(number for number in (able, len(order), policy["queues_max"]) if number)
-        first = start.get(node, 0)
-        queue_cpus = [order[(first + index) % len(order)] for index in range(queues)]
-        ceq_cpus = [order[(first + queues + index) % len(order)] for index in range(min(ceqs, len(order)))]
-        start[node] = first + (queues if queues < len(order) else 1)
+        cpus = sum(len(tier) for tier in tiers)
+        able = max(channels.get("combined_max") or channels.get("rx_max") or 0, now or 0) or cpus
+        queues = min(number for number in (able, cpus, policy["queues_max"]) if number)
+        queue_cpus = loads.take(tiers, queues, node)
+        ceq_cpus = loads.behind(tiers, min(ceqs, cpus))
         speed = declared_speed(nic, policy)
         if speed is None and nic["speed_mbps"]:
             speed = nic["speed_mbps"] / 1000.0
@@ -241,11 +268,11 @@ def place(topology, machine, policy, planned, irq_cpus):
                 "queue_cpus": queue_cpus,
                 "ceqs": ceqs,
                 "ceq_cpus": ceq_cpus,
-                "other_cpus": cpulist.compress(order),
+                "other_cpus": cpulist.compress(cpu for tier in tiers for cpu in tier),
                 "served_by": None if node == "any" else node,
                 "gbps_per_queue": round(speed / queues, 2) if speed else None,
                 "vectors": {"queue": queue_vectors, "ceq": ceqs},
             }
         )
-    warnings += [_remark(*remark, names, topology, irq_cpus) for remark, names in remarks.items()]
+    warnings += [_remark(*remark, names, topology, policy, irq_cpus) for remark, names in remarks.items()]
     return entries, warnings

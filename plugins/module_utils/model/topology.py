@@ -12,13 +12,14 @@ from __future__ import annotations
 from . import cpulist
 from .errors import HostprepError
 
-_TEXT, _WHOLE, _FLAG, _CPUS, _TEXTS, _TABLE = (
+_TEXT, _WHOLE, _FLAG, _CPUS, _TEXTS, _TABLE, _NUMBERS = (
     "text",
     "whole number",
     "true or false value",
     "CPU list",
     "list of texts",
     "mapping",
+    "mapping of whole numbers",
 )
 
 # key → (kind, value where it is missing); kinds above, or a nested table, or a list with one nested table
@@ -48,7 +49,7 @@ _NIC = dict(
     carrier=(_FLAG, None),
     rx_queues=(_WHOLE, None),
     tx_queues=(_WHOLE, None),
-    channels=(_TABLE, None),
+    channels=(_NUMBERS, None),
     function=(_TEXT, None),
     infiniband=([{"name": (_TEXT, None)}], []),
     irqs=([_IRQ_OF_NIC], []),
@@ -82,7 +83,7 @@ _SHAPE = {
         {},
     ),
     "numa_nodes": (
-        [{"id": (_WHOLE, None), "cpus": (_CPUS, ""), "memory_mib": (_WHOLE, None), "distances": (_TABLE, None)}],
+        [{"id": (_WHOLE, None), "cpus": (_CPUS, ""), "memory_mib": (_WHOLE, None), "distances": (_NUMBERS, None)}],
         [],
     ),
     "nics": ([_NIC], []),
@@ -95,6 +96,7 @@ _SHAPE = {
                 "chip": (_TEXT, None),
                 "device": (_TEXT, None),
                 "managed": (_FLAG, None),
+                "msi": (_FLAG, None),
                 "affinity": (_CPUS, None),
             }
         ],
@@ -191,4 +193,5 @@ _FITS = {
     _FLAG: lambda value: isinstance(value, bool),
     _TEXTS: lambda value: isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value),
     _TABLE: lambda value: isinstance(value, dict),
+    _NUMBERS: lambda value: isinstance(value, dict) and all(item is None or _is_whole(item) for item in value.values()),
 }

@@ -44,21 +44,25 @@ def budget(topology, machine, irq_cpus, nics, per_cpu):
             else "%s has no vector limit per CPU" % topology["arch"]
         )
         return dict(empty, judged=False, why=why, per_cpu=per_cpu), []
-    vectors = [irq for irq in topology["irqs"] if irq["chip"] != "XT-PIC"]
+    vectors = [irq for irq in topology["irqs"] if _takes_a_vector(irq)]
     if not vectors:
         return dict(empty, judged=False, why="no interrupt is known", per_cpu=per_cpu), []
     managed = [irq for irq in vectors if irq["managed"]]
     unmanaged = len(vectors) - len(managed)
     per_managed = _managed_per_cpu(managed, machine["online"], irq_cpus)
-    room = [max(0, per_cpu - per_managed[cpu]) for cpu in irq_cpus]
-    capacity = sum(room)
-    freed = sum(max(0, nic["vectors"]["queue"] - nic["queues"]) for nic in nics if nic["driver"] not in KEEP_VECTORS)
+    room = {cpu: max(0, per_cpu - per_managed[cpu]) for cpu in irq_cpus}
+    capacity = sum(room.values())
+    freed = sum(
+        max(0, nic["vectors"]["queue"] - nic["queues"] * _per_queue(nic))
+        for nic in nics
+        if nic["driver"] not in KEEP_VECTORS
+    )
     planned = unmanaged - freed
     queues = sum(nic["vectors"]["queue"] for nic in nics)
     ceqs = sum(nic["vectors"]["ceq"] for nic in nics)
     left = max(0, capacity - (unmanaged - queues - ceqs))
-    share = left / (queues + ceqs) if queues + ceqs else 0.0
-    least = min(room) if room else 0
+    most = _most_that_fit(nics, left)
+    least = min(room.values(), default=0)
     would = -(-unmanaged // least) if least else None
     result = {
         "judged": True,
@@ -71,17 +75,23 @@ def budget(topology, machine, irq_cpus, nics, per_cpu):
         "unmanaged_planned": planned,
         "fits_now": unmanaged <= capacity,
         "fits_planned": planned <= capacity,
-        "queues_that_fit": _per_function(nics, "queue", share),
-        "ceqs_that_fit": _per_function(nics, "ceq", share),
+        "queues_that_fit": min(most, max((nic["vectors"]["queue"] // _per_queue(nic) for nic in nics), default=0)),
+        "ceqs_that_fit": min(most, max((nic["vectors"]["ceq"] for nic in nics), default=0)),
         "housekeeping_that_would": would,
     }
     if result["fits_now"]:
-        return result, []
-    cure = "set at most %d queues and %d CEQs on each planned NIC function, or reserve at least %s CPUs" % (
-        result["queues_that_fit"],
-        result["ceqs_that_fit"],
-        would,
-    )
+        return result, _crowded_nodes(nics, room)
+    cures = []
+    if most and any(nic["driver"] not in KEEP_VECTORS for nic in nics):
+        cures.append(
+            "set at most %d queues and %d CEQs on each planned NIC function"
+            % (result["queues_that_fit"], result["ceqs_that_fit"])
+        )
+    if would is not None:
+        would = result["housekeeping_that_would"] = -(-would // machine["threads"]) * machine["threads"]
+    if would is not None and would < len(machine["online"]):
+        cures.append("reserve at least %d CPUs" % would)
+    cure = ", or ".join(cures) or "take devices or functions away: no number of housekeeping CPUs holds that many"
     if result["fits_planned"]:
         cure += "; the plan's queue counts (%d vectors) fit once they are set" % planned
     return result, [
@@ -114,6 +124,49 @@ def _managed_per_cpu(managed, online, irq_cpus):
     return {cpu: count + extra for cpu, count in load.items()}
 
 
-def _per_function(nics, kind, share):
-    counts = [nic["vectors"][kind] for nic in nics if nic["vectors"][kind]]
-    return min((int(count * min(1.0, share)) for count in counts), default=0)
+def _takes_a_vector(irq):
+    """Whether an interrupt takes one of a CPU's vectors: not the old PIC's, Xen's event channels, or those behind VMD's own."""
+    chip = irq["chip"]
+    if chip is None:
+        return irq.get("msi") is not False
+    if chip.startswith(("XT-PIC", "xen-", "VMD-")):
+        return False
+    return bool(irq.get("msi")) or "MSI" in chip or "APIC" in chip or chip.startswith(("HPET", "DMAR", "AMD-Vi"))
+
+
+def _per_queue(nic):
+    """Vectors of one queue: two where receive and transmit have their own (virtio, gve)."""
+    return max(1, -(-nic["vectors"]["queue"] // nic["queues_now"])) if nic["queues_now"] else 1
+
+
+def _most_that_fit(nics, left):
+    """The largest N so that every function keeps at most N queues and N completion vectors and all of them fit into `left`."""
+
+    def needed(most):
+        return sum(
+            min(nic["vectors"]["queue"], most * _per_queue(nic)) + min(nic["vectors"]["ceq"], most) for nic in nics
+        )
+
+    low, high = 0, max((max(nic["vectors"].values()) for nic in nics), default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if needed(middle) <= left else (low, middle - 1)
+    return low
+
+
+def _crowded_nodes(nics, room):
+    """A finding for each set of CPUs whose NICs have more vectors than it has room for, although the whole host has enough."""
+    wanted = {}
+    for nic in nics:
+        wanted[nic["other_cpus"]] = wanted.get(nic["other_cpus"], 0) + nic["vectors"]["queue"] + nic["vectors"]["ceq"]
+    return [
+        finding(
+            "vector_budget",
+            "%d vectors of NICs do not fit on their %d local housekeeping CPUs with room for %d"
+            % (count, len(cpulist.expand(cpus)), sum(room[cpu] for cpu in cpulist.expand(cpus))),
+            "fewer queues and CEQs on those NICs, or more housekeeping CPUs on their node (reserved_cores_by_node)",
+            "CPUs " + cpus,
+        )
+        for cpus, count in wanted.items()
+        if count > sum(room[cpu] for cpu in cpulist.expand(cpus))
+    ]

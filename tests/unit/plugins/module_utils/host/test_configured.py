@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
@@ -118,3 +122,28 @@ def test_kubelet_reservation(tmp_path, files, source, value):
 def test_kubelet_state_file(tmp_path, text, state, problem):
     found = seen(tmp_path, {} if text is None else {"var/lib/kubelet/cpu_manager_state": text})["cpu_manager_state"]
     assert (found["state"], found["problem"]) == (state, problem)
+
+
+def test_what_only_root_may_read_is_a_problem_and_not_absent():
+    closed = ("var/lib/kubelet", "var/lib/lo0.rke2_hostprep", "boot/loader/entries")
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to other users
+        top = Path(place)
+        top.chmod(0o755)
+        for folder in ("sys", "etc/default", *closed):
+            (top / folder).mkdir(parents=True)
+        (top / "var/lib/kubelet/cpu_manager_state").write_text('{"policyName":"none"}')
+        (top / "etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet\n")
+        for folder in closed:
+            (top / folder).chmod(0)
+        was = os.geteuid()
+        if was == 0:
+            os.seteuid(65534)
+        try:
+            found = observe(Tree(place), "6.12")
+        finally:
+            os.seteuid(was)
+            for folder in closed:
+                (top / folder).chmod(0o755)
+    assert "Permission denied" in found["cpu_manager_state"]["problem"]
+    assert "Permission denied" in found["kept_plan"]["problem"]
+    assert found["boot_args"] == {"source": None, "tokens": None}

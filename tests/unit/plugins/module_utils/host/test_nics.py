@@ -384,3 +384,15 @@ def test_names_with_shell_characters_and_bytes_that_are_no_text(host):
     found = host.discover()
     assert sorted(netdevs(found)) == ["$(reboot)", "a;b 'c'", "eth\\udcff"]
     assert found["nics"][0]["name"] == "$(reboot)"
+
+
+def test_a_function_with_two_ports_is_up_if_one_is():
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import nics
+
+    assert [nics._any(answers) for answers in ([False, True], [False, False], [None, False], [None, True])] == [
+        True,
+        False,
+        None,
+        True,
+    ]
+    assert [nics._sum(speeds) for speeds in ([10000, None], [10000, 10000], [None, None])] == [10000, 20000, None]

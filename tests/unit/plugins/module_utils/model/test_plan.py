@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist, kernel_args
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import NOTHING_OBSERVED, make_plan
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.policy import override
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
 from hypothesis import given, settings, strategies as st
 from topologies import article, irqs, topology, uniform
@@ -236,7 +237,7 @@ def test_queue_map_uses_first_threads_then_siblings_of_the_own_node():
         for index, queues in enumerate((63, 2, 2))
     ]
     plan = make_plan(uniform(2, 16, nics=nics), {"reserved_cores_per_node": 2})
-    assert [nic["queue_cpus"] for nic in plan["nics"]] == [[16, 17, 48, 49], [17, 48], [49, 16]]
+    assert [nic["queue_cpus"] for nic in plan["nics"]] == [[16, 17, 48, 49], [17, 16], [48, 49]]
     assert [nic["queues"] for nic in plan["nics"]] == [4, 2, 2]
     assert all(nic["other_cpus"] == "16-17,48-49" for nic in plan["nics"])
 
@@ -271,7 +272,7 @@ def test_nic_without_local_housekeeping_is_told_and_never_isolated():
     plan = make_plan(machine, {"reserved_cores_by_node": {0: 1, 1: 1}})
     assert plan["nics"][0]["queue_cpus"] == [8, 32]  # node 1 is nearer than node 0
     warning = next(warning for warning in plan["warnings"] if warning["code"] == "nic_without_local_housekeeping")
-    assert "distance 21 instead of 10" in warning["message"] and "{2: 1}" in warning["cure"]
+    assert "distance 21 instead of 10" in warning["message"] and "node 2 among its nodes" in warning["cure"]
 
 
 def test_nics_of_one_node_share_a_warning():
@@ -354,9 +355,9 @@ def test_vector_budget_counts_every_unmanaged_vector():
     budget = plan["vector_budget"]
     assert (budget["unmanaged_now"], budget["managed"], budget["capacity"]) == (896, 113, 4 * (203 - 2))
     assert (budget["fits_now"], budget["unmanaged_planned"], budget["fits_planned"]) == (False, 896 - 4 * 108, True)
-    assert (budget["queues_that_fit"], budget["ceqs_that_fit"], budget["housekeeping_that_would"]) == (100, 100, 5)
+    assert (budget["queues_that_fit"], budget["ceqs_that_fit"], budget["housekeeping_that_would"]) == (100, 100, 6)
     warning = next(warning for warning in plan["warnings"] if warning["code"] == "vector_budget")
-    assert "100 queues" in warning["cure"] and "5 CPUs" in warning["cure"]
+    assert "100 queues" in warning["cure"] and "6 CPUs" in warning["cure"]
     assert "vector_budget" not in codes(make_plan(machine, {"reserved_count": 8, "strategy": "pack"}))
 
 
@@ -927,7 +928,7 @@ def test_vector_budget_at_its_edge(vectors, fits):
         ("isolcpus", "managed_irq,2-N", "managed_irq,2-3", False),
         ("nohz_full", "2-3", "2,3", True),
         ("nohz_full", "2-3", "2-4", False),
-        ("nosmt", "", "force", False),
+        ("nosmt", "", "force", True),
         ("nosmt", "", "", True),
         ("irqaffinity", None, "0", False),
         ("irqaffinity", None, None, True),
@@ -1021,3 +1022,222 @@ def test_the_fingerprint_is_of_hardware_only():
     assert make_plan(uniform(2, 8, nics=[dict(base[0], node=0)]), {})["fingerprint"] != plain
     assert make_plan(uniform(2, 8, nics=base, gpus=GPUS), {})["fingerprint"] != plain
     assert make_plan(uniform(2, 9, nics=base), {})["fingerprint"] != plain
+
+
+# --- found by trying to break it -------------------------------------------------------------------------------------
+
+
+def smt_off(args, control="off"):
+    machine = uniform(1, 8, threads=1, present="0-15", offline="8-15", smt_control=control)
+    machine["kernel"]["args"] = args
+    return machine
+
+
+@pytest.mark.parametrize(
+    ("args", "control", "token"),
+    [
+        (["nosmt"], "off", "nosmt"),
+        (["nosmt=force"], "forceoff", "nosmt=force"),
+        (["quiet"], "off", "nosmt"),
+        (["nosmt"], None, "nosmt"),
+        (["nosmt"], "on", None),
+    ],
+)
+def test_smt_that_is_off_stays_off(args, control, token):
+    """Else the siblings come back at the planned boot, and are in no list."""
+    plan = make_plan(smt_off(args, control), {})
+    assert [argument for argument in plan["kernel_args"] if argument.startswith("nosmt")] == ([token] if token else [])
+    if token and args[0].startswith("nosmt"):
+        assert rows(plan)["nosmt"]["verdict"] == "same" and rows(plan)["nosmt"]["planned"] in ("present", "force")
+
+
+def test_threads_that_nosmt_keeps_off_are_never_planned():
+    assert refused(smt_off(["nosmt"]), {"smt": "disabled", "offline": "returns"}).code == "offline_siblings_unknown"
+    partial = topology([("0,4", 0, 0), ("1,5", 0, 0), ("2", 0, 0)], present="0-2,4-6", offline="6")
+    assert refused(partial, {"smt": "disabled"}).code == "offline_siblings_unknown"
+
+
+def test_vector_counts_are_for_each_function():
+    nics = [
+        {"pci": "0000:4b:00.%d" % port, "name": "ens%d" % port, "node": 0, "driver": "ice", "queues": 112}
+        for port in range(4)
+    ]
+    nics.append({"pci": "0000:04:00.0", "name": "eno1", "node": 0, "driver": "tg3", "queues": 4})
+    machine = uniform(2, 28, nics=nics)
+    for port, entry in enumerate(machine["nics"]):
+        count = 5 if entry["driver"] == "tg3" else 112
+        machine["irqs"] += irqs(entry, count, "queue", 1000 + 1000 * port)
+        if count > 5:
+            machine["irqs"] += irqs(entry, count, "ceq", 1500 + 1000 * port)
+    budget = make_plan(machine, {"reserved_cores_per_node": 1})["vector_budget"]
+    assert (budget["capacity"], budget["queues_that_fit"], budget["ceqs_that_fit"]) == (812, 100, 100)
+
+
+def test_a_queue_of_two_vectors_frees_and_needs_two():
+    machine = uniform(
+        1, 4, threads=1, nics=[{"pci": "0000:4b:00.0", "name": "ens5", "node": 0, "driver": "gve", "queues": 64}]
+    )
+    machine["irqs"] = irqs(machine["nics"][0], 128)
+    budget = make_plan(machine, {"reserved_count": 2, "vectors_per_cpu": 40})["vector_budget"]
+    assert (budget["queues_that_fit"], budget["unmanaged_now"], budget["unmanaged_planned"]) == (40, 128, 4)
+    same = uniform(
+        1, 4, threads=1, nics=[{"pci": "0000:00:03.0", "name": "eth0", "node": 0, "driver": "virtio-pci", "queues": 1}]
+    )
+    same["irqs"] = irqs(same["nics"][0], 2)
+    assert make_plan(same, {})["vector_budget"]["unmanaged_planned"] == 2
+
+
+def test_vectors_without_a_way_out_and_chips_without_vectors():
+    machine = uniform(1, 4, threads=1, nics=[{"pci": "0000:4b:00.0", "name": "ens5", "node": 0, "queues": 8}])
+    machine["irqs"] = irqs(machine["nics"][0], 90)
+    warning = next(w for w in make_plan(machine, {"vectors_per_cpu": 1})["warnings"] if w["code"] == "vector_budget")
+    assert "no number of housekeeping CPUs" in warning["cure"]
+    machine["irqs"] += [dict(machine["irqs"][0], irq=500 + index, chip="xen-percpu", msi=False) for index in range(600)]
+    assert make_plan(machine, {})["vector_budget"]["unmanaged_now"] == 90
+
+
+def test_a_crowded_node_is_told_although_the_host_has_room():
+    machine = uniform(2, 8, nics=[{"pci": "0000:4b:00.0", "name": "ens1", "node": 0, "driver": "ice", "queues": 300}])
+    machine["irqs"] = irqs(machine["nics"][0], 300) + irqs(machine["nics"][0], 300, "ceq", 1000)
+    plan = make_plan(machine, {"reserved_cores_per_node": 1})
+    assert plan["vector_budget"]["fits_now"] and "local housekeeping CPUs with room for 406" in next(
+        w["message"] for w in plan["warnings"] if w["code"] == "vector_budget"
+    )
+
+
+def test_gpus_of_unknown_node_give_no_hint_that_could_be_preferred():
+    gpus = [{"pci": "0000:%02x:00.0" % bus, "node": 0 if bus < 2 else None} for bus in range(4)]
+    got, _plan = verdicts(uniform(2, 16, gpus=gpus), {"cpus": 4, "gpus": 3})
+    assert [name for name, yes in got.items() if yes] == ["none", "best-effort"]
+
+
+def test_gpus_of_two_vendors_are_two_resources():
+    gpus = [
+        {"pci": "0000:01:00.0", "node": 0},
+        {"pci": "0000:02:00.0", "node": 0},
+        {"pci": "0000:03:00.0", "node": 0, "vendor": "0x8086"},
+    ]
+    assert not any(verdicts(uniform(2, 16, gpus=gpus), {"cpus": 4, "gpus": 3})[0].values())
+    assert all(verdicts(uniform(2, 16, gpus=gpus), {"cpus": 4, "gpus": 2})[0].values())
+
+
+def test_whole_cores_on_a_hybrid_are_the_mean_as_the_kubelet_counts():
+    hybrid = [("%d,%d" % (cpu, cpu + 1), 0, 0) for cpu in range(0, 16, 2)] + [(str(cpu), 0, 0) for cpu in range(16, 28)]
+    assert all(verdicts(topology(hybrid), {"cpus": 3})[0].values())
+
+
+def test_the_preferred_size_goes_by_all_cpus_of_a_node():
+    """32 CPUs are one node by size; with two reserved they need two, which no provider prefers."""
+    got, plan = verdicts(uniform(2, 16), {"cpus": 32})
+    assert not got["restricted"] and got["best-effort"]
+    assert plan["kubelet"]["admission"][0]["policies"]["best-effort"]["nodes"] == [0, 1]
+
+
+def test_forecasts_on_many_nodes_stay_quick():
+    plan = make_plan(uniform(64, 4), {"pod_shapes": [{"name": "wide", "cpus": 100}, {"name": "one", "cpus": 4}]})
+    assert all(entry["policies"]["best-effort"]["admitted"] for entry in plan["kubelet"]["admission"])
+
+
+def test_a_kept_plan_must_have_the_count():
+    hybrid = [("%d,%d" % (cpu, cpu + 1), 0, 0) for cpu in range(0, 12, 2)] + [(str(cpu), 0, 0) for cpu in range(12, 20)]
+    seen = observed(kept_plan={"path": "/plan.json", "plan": {"reserved": "0-5"}, "problem": None})
+    assert len(cpulist.expand(make_plan(topology(hybrid), {"reserved_count": 5}, observed=seen)["reserved"])) == 5
+
+
+def test_isolated_lost_counts_isolated_cpus():
+    plan = make_plan(
+        uniform(1, 8), {"reserved_cores_per_node": 1}, what_if=[{"smt": "disabled", "reserved_cores_per_node": 1}]
+    )
+    assert plan["what_if"][1]["isolated_lost"] == 7
+
+
+def test_a_nic_of_unknown_node_counts_for_the_machine_and_takes_idle_cpus():
+    nics = [
+        {"pci": "0000:4b:00.0", "name": "a", "node": 0, "queues": 1},
+        {"pci": "0000:4c:00.0", "name": "b", "queues": 1, "speed_mbps": 400000},
+    ]
+    plan = make_plan(uniform(2, 4, nics=nics), {"reserved_cores_per_node": 1})
+    assert plan["nics"][0]["queue_cpus"] != plan["nics"][1]["queue_cpus"] and "gbps_per_core" in codes(plan)
+
+
+def test_nics_of_a_node_share_its_cpus_evenly():
+    nics = [
+        {"pci": "0000:4b:00.%d" % port, "name": "p%d" % port, "node": 0, "queues": queues}
+        for port, queues in enumerate((4, 6, 4, 1))
+    ]
+    plan = make_plan(uniform(1, 12, threads=1, nics=nics), {"reserved_count": 6})
+    load = [sum(nic["queue_cpus"].count(cpu) for nic in plan["nics"]) for cpu in range(6)]
+    assert max(load) - min(load) <= 1
+
+
+def test_cures_that_can_cure():
+    nics = [{"pci": "0000:4b:00.0", "name": "a", "node": 0}]
+    plan = make_plan(uniform(2, 8, nics=nics), {"reserved_cores_per_node": 1, "irq_cpus": "8,24"})
+    assert (
+        next(w["cure"] for w in plan["warnings"] if w["code"] == "nic_without_local_housekeeping")
+        == "add CPUs of node 0 to irq_cpus"
+    )
+
+
+def test_the_kernel_adds_the_boot_cpu_to_the_default_affinity():
+    machine = article("alternate")
+    machine["default_smp_affinity"] = "0-1,33"
+    assert rows(make_plan(machine, {"reserved_cpus": "1,33"}))["irq/default_smp_affinity"]["verdict"] == "same"
+
+
+@pytest.mark.parametrize(
+    "policy", [{"nics": ["a\nb\x1b[31m"]}, {"declared_gbps": {"a\nb": 1}}, {"x\ny": 1}, {"smt": "a\tb\u202e"}]
+)
+def test_refusals_are_one_printable_line(policy):
+    error = refused(article("block"), policy)
+    assert str(error).isprintable() and all(value is None or value.isprintable() for value in error.as_dict().values())
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        ({"gbps_per_core": 1e-310}, "policy_gbps_per_core"),
+        ({"reserved_cores_by_node": {0: 1, "0": 2}}, "policy_reserved_cores_by_node"),
+        ({"reserved_count": "1_0"}, "policy_reserved_count"),
+        ({"reserved_count": "\u0664"}, "policy_reserved_count"),
+        ({"pod_shapes": [{"name": "a", "cpus": 1}, {"name": "a", "cpus": 2}]}, "policy_pod_shapes"),
+    ],
+)
+def test_values_that_only_look_usable(policy, code):
+    assert refused(article("block"), policy).code == code
+
+
+def test_names_of_nics_are_matched_in_one_way():
+    machine = uniform(
+        1, 8, nics=[{"pci": "0000:3b:00.0", "name": "ens1", "node": 0, "infiniband": [{"name": "mlx5_0"}]}]
+    )
+    for name in ("ens1", "0000:3B:00.0", "mlx5_0"):
+        plan = make_plan(machine, {"nics": [name], "declared_gbps": {name: 300}})
+        assert (plan["nics"][0]["gbps"], plan["numa"][0]["reserved_cores"]) == (300.0, 3), name
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "reserved"),
+    [
+        ({"reserved_count": 4, "strategy": "pack"}, {"reserved_cores_per_node": 1}, "0,16,32,48"),
+        ({"reserved_count": 4, "strategy": "pack"}, {"reserved_count": None}, "0,16,32,48"),
+        ({"reserved_count": 4, "strategy": "pack"}, {"reserved_count": 2}, "0,32"),
+        ({"reserved_cores_per_node": 2}, {"reserved_count": 4, "strategy": "pack"}, "0-1,32-33"),
+        ({"reserved_cores_per_node": 2}, {"reserved_cpus": 0}, None),
+        ({"reserved_cores_per_node": 1}, None, "0,16,32,48"),
+        (None, {"reserved_cpus": "0-1,32-33"}, "0-1,32-33"),
+    ],
+)
+def test_a_host_overrides_its_group(base, changes, reserved):
+    if reserved is None:
+        with pytest.raises(HostprepError, match="SMT sibling"):
+            make_plan(article("block"), override(base, changes))
+    else:
+        assert make_plan(article("block"), override(base, changes))["reserved"] == reserved
+
+
+@pytest.mark.parametrize(("base", "changes"), [("text", None), ([{"smt": "keep"}], None), ({}, "text"), ({}, [1])])
+def test_a_policy_that_is_no_mapping(base, changes):
+    with pytest.raises(HostprepError) as caught:
+        override(base, changes)
+    assert caught.value.code == "policy_invalid"
