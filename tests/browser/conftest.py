@@ -19,7 +19,7 @@ if "ansible_collections.lo0.rke2_hostprep" not in sys.modules:
     spec = importlib.util.spec_from_file_location("unit_conftest", TOP / "tests" / "unit" / "conftest.py")
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
-import chromium  # noqa: E402
+import chromium  # noqa: E402  (beside this file; the lines above make it importable)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import pytest
 hypothesis = pytest.importorskip("hypothesis")
 yaml = pytest.importorskip("yaml")
 
-import hypothesis.strategies as st  # noqa: E402
+import hypothesis.strategies as st  # noqa: E402  (these need what importorskip found)
 from builder import Machine, SpecError, build, lists, named, names  # noqa: E402
 from builder.tree import Link  # noqa: E402
 from builder.trees import built  # noqa: E402

@@ -230,7 +230,7 @@ def normalise(given):
             allowed="one of " + ", ".join(_RESERVING) + ", or none for the default",
             cure="keep one of them (set the others to null)",
         )
-    if policy["strategy"] and policy["reserved_count"] is None and not used:
+    if policy["strategy"] and policy["reserved_count"] is None:
         raise HostprepError(
             "policy_conflict",
             "strategy is given without reserved_count",

@@ -409,6 +409,7 @@ def test_nothing_to_pin_is_told():
         ({"reserved_cores_by_node": {"a": 1}}, "policy_reserved_cores_by_node"),
         ({"reserved_count": 4, "reserved_cpus": "0,32"}, "policy_conflict"),
         ({"strategy": "pack"}, "policy_conflict"),
+        ({"strategy": "pack", "reserved_cores_per_node": 1}, "policy_conflict"),
         ({"reserved_count": 4, "strategy": "wide"}, "policy_strategy"),
         ({"isolation_mode": "loud"}, "policy_isolation_mode"),
         ({"smt": False}, "policy_smt"),
