@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 from ansible.errors import AnsibleFilterError
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
@@ -41,9 +43,12 @@ def _query(plan, expression):
 
 
 def _records(hosts, hostvars):
+    """JSON text, made from results as they were registered: Ansible would look for a template in each of their values, twice."""
+    if not hasattr(hostvars, "raw_get"):
+        raise AnsibleFilterError("plan_records takes the variable hostvars, not %s" % type(hostvars).__name__)
     records = []
     for host in hosts:
-        result = hostvars[host].get("host_plan_result") or {}
+        result = hostvars.raw_get(host).get("host_plan_result") or {}
         planned = "plan" in result
         status = "planned" if planned else ("unreachable" if result.get("unreachable") or not result else "refused")
         error = None if planned else str(result.get("msg") or "the host could not be reached")
@@ -56,7 +61,7 @@ def _records(hosts, hostvars):
                 "error_code": None if planned else result.get("code"),
             }
         )
-    return records
+    return json.dumps(records)
 
 
 class FilterModule:

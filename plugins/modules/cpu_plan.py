@@ -230,13 +230,13 @@ cure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import compile_once  # noqa: F401  before the others
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import policy as policies
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError, unexpected
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
 
 _SHAPE = {
     "name": {"type": "str"},
@@ -267,6 +267,9 @@ def main():
         policy = policies.override(policies.override(module.params["policy"], module.params["policy_overrides"]), given)
         topology = module.params["topology"]
         if topology is not None:
+            # Ansible compiles what is imported anew on each host: what few need is left out
+            from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
+
             topology = complete(topology)
         else:
             tree = Tree(module.params["root"])

@@ -22,11 +22,11 @@ description:
 options:
   plans:
     description:
-      - One mapping for each host, as the filter P(lo0.rke2_hostprep.plan_records#filter) makes them from the results of a play.
+      - A list with one mapping for each host, or its JSON text, which the filter P(lo0.rke2_hostprep.plan_records#filter) makes from
+        the results of a play.
       - C(host) is its name, C(status) one of V(planned), V(refused) and V(unreachable).
       - C(plan) is the plan of a planned host; C(error) and C(error_code) say why another has none.
-    type: list
-    elements: dict
+    type: json
     required: true
   dest:
     description:
@@ -133,7 +133,7 @@ def converge(plans, dest, title, write):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "plans": {"type": "list", "elements": "dict", "required": True},
+            "plans": {"type": "json", "required": True},
             "dest": {"type": "path", "required": True},
             "title": {"type": "str", "default": "Host plan"},
         },
@@ -143,7 +143,7 @@ def main():
     dest = module.params["dest"]
     try:
         document, texts, old, changed = converge(
-            module.params["plans"], dest, module.params["title"], not module.check_mode
+            report.parse(module.params["plans"]), dest, module.params["title"], not module.check_mode
         )
     except HostprepError as error:
         module.fail_json(msg=str(error), **error.as_dict())

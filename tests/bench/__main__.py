@@ -40,15 +40,16 @@ def _collection():
     return plan
 
 
-def _seconds(action, runs=7):
-    """Median of several runs after one that warms up."""
-    action()
-    times = []
-    for _run in range(runs):
-        start = time.perf_counter()
-        action()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def _seconds(*actions, runs=7):
+    """Median of each action over several runs after one that warms up; turn by turn, so that a busy moment hits all."""
+    times = [[] for _action in actions]
+    for run in range(runs + 1):
+        for action, taken in zip(actions, times):
+            start = time.perf_counter()
+            action()
+            if run:
+                taken.append(time.perf_counter() - start)
+    return [statistics.median(taken) for taken in times]
 
 
 def lstopo(folder):
@@ -62,12 +63,9 @@ def lstopo(folder):
         root = folder / name
         with tarfile.open(SHARED / "machines" / (name + ".tar.xz")) as archive:
             archive.extractall(root, filter="fully_trusted")
-        ours = _seconds(lambda root=root: plan(root))
-        theirs = _seconds(
-            lambda root=root: subprocess.run(
-                [program, "-i", str(root), "--of", "console"], check=False, capture_output=True
-            )
-        )
+        (ours,) = _seconds(lambda root=root: plan(root), runs=15)
+        command = [program, "-i", str(root), "--of", "console"]
+        (theirs,) = _seconds(lambda command=command: subprocess.run(command, check=False, capture_output=True), runs=15)
         print(
             "lstopo %-20s discover+plan %6.1f ms, lstopo %6.1f ms, ratio %.2f"
             % (name, ours * 1e3, theirs * 1e3, ours / theirs)
@@ -82,12 +80,11 @@ def growth(folder):
     big = named("huge")
     small = dict(big, cpus={"packages": 2, "cores": 28}, memory={"nodes_per_package": 3}, roots={"0000:10": 0})
     small["nics"] = [dict(big["nics"][0], queues=198)]
-    figures = []
-    for cpus, spec in ((112, small), (1152, big)):
-        root = build(spec, folder / ("growth-%d" % cpus))
-        figures.append((cpus, _seconds(lambda root=root: plan(root), runs=5)))
-        print("growth %5d CPUs: %7.1f ms" % (cpus, figures[-1][1] * 1e3))
-    (few, fast), (many, slow) = figures
+    few, many = 112, 1152
+    roots = [build(spec, folder / ("growth-%d" % cpus)) for cpus, spec in ((few, small), (many, big))]
+    fast, slow = _seconds(*(lambda root=root: plan(root) for root in roots), runs=15)
+    for cpus, seconds in ((few, fast), (many, slow)):
+        print("growth %5d CPUs: %7.1f ms" % (cpus, seconds * 1e3))
     print(
         "growth time x%.1f for CPUs x%.1f, ratio %.2f (1.00 is linear)"
         % (slow / fast, many / few, slow / fast / (many / few))

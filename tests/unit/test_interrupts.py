@@ -41,7 +41,7 @@ def samples(shared):
     folder = shared / "interrupts"
     index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
     return {
-        sample["name"]: (sample, next(folder.joinpath(sample["name"]).glob("interrupts*")).read_text(encoding="utf-8"))
+        sample["name"]: (sample, next(folder.joinpath(sample["name"]).glob("interrupts*")).read_bytes())
         for sample in index
         if sample["interrupts"]
     }
@@ -49,10 +49,10 @@ def samples(shared):
 
 def test_every_line_is_understood(samples):
     assert len(samples) == 16
-    for name, (sample, text) in samples.items():
-        table = irqs.parse(text, counts=True)
+    for name, (sample, data) in samples.items():
+        table = irqs.parse(data, counts=True)
         truth = sample["interrupts"]
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = [line for line in data.splitlines() if line.strip()]
         assert table.bad == [], name
         assert (table.columns is not None) + len(table.irqs) + len(table.sums) == len(lines), name
         assert len(table.irqs) == truth["numbered_irqs"], name
@@ -62,18 +62,18 @@ def test_every_line_is_understood(samples):
 
 
 def test_names_are_the_same_without_counts(samples):
-    for _sample, text in samples.values():
+    for _sample, data in samples.values():
         forms = [
-            [(row.number, row.chip, row.hwirq, row.flow, row.actions) for row in irqs.parse(text, counts).irqs]
+            [(row.number, row.chip, row.hwirq, row.flow, row.actions) for row in irqs.parse(data, counts).irqs]
             for counts in (False, True)
         ]
         assert forms[0] == forms[1]
 
 
 def test_chips_are_those_of_the_index(samples):
-    for name, (sample, text) in samples.items():
+    for name, (sample, data) in samples.items():
         found = {}
-        for row in irqs.parse(text).irqs:
+        for row in irqs.parse(data).irqs:
             chip = re.sub(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", "<BDF>", row.chip)
             if row.hwirq is None and row.flow:  # the index names old chips with their flow handler
                 chip += "-" + row.flow
@@ -139,7 +139,7 @@ def test_each_queue_belongs_to_the_function_that_ethtool_names(name, shared, tmp
             (tmp_path / "sys" / link).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "sys" / link).symlink_to("/" + str(target.relative_to(tmp_path)))
     (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/interrupts").write_text((folder / "interrupts").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "proc/interrupts").write_bytes((folder / "interrupts").read_bytes())
     topology = discover(Tree(str(tmp_path)))
     queues = {}
     for nic in topology["nics"]:
@@ -150,7 +150,7 @@ def test_each_queue_belongs_to_the_function_that_ethtool_names(name, shared, tmp
             queues[nic["name"]] = len(numbers)
     assert queues == QUEUES[name]
     device_of = {row["irq"]: row["device"] for row in topology["irqs"]}
-    for row in irqs.parse((folder / "interrupts").read_text(encoding="utf-8")).irqs:
+    for row in irqs.parse((folder / "interrupts").read_bytes()).irqs:
         named = irqs.netdev(row, truth)
         if named:
             assert device_of[row.number] == truth[named]
@@ -214,7 +214,7 @@ def test_vectors_whose_function_is_only_a_dangling_link(shared):
 @pytest.mark.parametrize("name, kind", [("netutils-rss-igb-E5606", "rx"), ("netutils-rss-mlx5-Q6700", "queue")])
 def test_queues_are_those_that_another_tool_found(name, kind, shared):
     folder = shared / "interrupts" / name
-    rows = {row.number: row for row in irqs.parse((folder / "interrupts").read_text(encoding="utf-8")).irqs}
+    rows = {row.number: row for row in irqs.parse((folder / "interrupts").read_bytes()).irqs}
     spread = re.findall(
         r"queue (\S+) \(irq (\d+)\) bound to CPU(\d+)",
         (folder / "upstream_expected_irq_spread.txt").read_text(encoding="utf-8"),

@@ -13,7 +13,7 @@ facts where ``pci`` is None, a core's ``type`` and ``capacity`` (the kernel tell
 from __future__ import annotations
 
 from ..model.errors import HostprepError, unexpected
-from . import cpus, interrupts, kernel, netdevs, netlink, nics, nodes, pci
+from . import cpus, interrupts, kernel, netdevs, nics, nodes, pci
 from .identity import Identity
 from .reader import Reader
 
@@ -43,7 +43,7 @@ def _discover(tree):
     cards = nics.find(reader, functions, devices)
     gpus, display = pci.gpus(reader, functions)
     irqs, columns, default_affinity = interrupts.read(reader, functions, cards)
-    netlink.fill(reader, cards)
+    ask_kernel(reader, cards)
     return {
         "schema_version": SCHEMA_VERSION,
         "root": tree.root,
@@ -63,3 +63,14 @@ def _discover(tree):
         "default_smp_affinity": default_affinity,
         "unknown": reader.unknown,
     }
+
+
+def ask_kernel(reader, cards):
+    """What no file tells; a snapshot has no kernel to ask."""
+    if reader.tree.live and cards:
+        from . import netlink  # Ansible compiles what is imported anew on each host: what few need is left out
+
+        netlink.fill(reader, cards)
+    elif cards:
+        for field in ("tso_max_size", "channels"):
+            reader.note("nics.*." + field, "netlink", "only a running kernel tells")

@@ -22,11 +22,11 @@ _VIRTIO_BUS = "sys/bus/virtio/devices"
 
 def read(reader, functions, nics):
     """(irqs, irq_columns, default_smp_affinity) of the topology; fills each NIC's ``irqs`` and ``irq_source``."""
-    text = reader.tree.text(PROC, INTERRUPTS)
-    if text is None:
+    data = reader.tree.data(PROC, INTERRUPTS)
+    if data is None:
         reader.note("irq_columns", PROC, reader.tree.why(PROC))
-    table = irqs.parse(text or "")
-    if text is not None and table.columns is None:
+    table = irqs.parse(data or b"")
+    if data is not None and table.columns is None:
         reader.note("irq_columns", PROC, "no header of CPU columns")
     for place, line in table.bad[:1]:
         why = "%d lines make no sense, the first is line %d: %s" % (len(table.bad), place, line.strip()[:60])
@@ -64,7 +64,7 @@ def read(reader, functions, nics):
             _add_to_nic(nic, row, managed)
     affinity.note_absent()
     for nic in nics:
-        _finish_nic(reader, nic, owner, text is not None)
+        _finish_nic(reader, nic, owner, data is not None)
     default = reader.mask("proc/irq/default_smp_affinity", "default_smp_affinity")
     return facts, table.columns, listed(default)
 

@@ -34,13 +34,7 @@ _CHANNELS = struct.Struct("=9I")
 
 
 def fill(reader, nics):
-    """Sets ``tso_max_size`` and ``channels`` of the NICs of a live host; elsewhere notes them as unknown."""
-    if not nics:
-        return
-    if not reader.tree.live:
-        for field in ("tso_max_size", "channels"):
-            reader.note("nics.*." + field, "netlink", "only a running kernel tells")
-        return
+    """Sets ``tso_max_size`` and ``channels`` of the NICs of a live host."""
     sizes = why = None
     try:
         sizes = tso_max_sizes()

@@ -190,13 +190,8 @@ class Tree:
 
     def read(self, path, limit=LARGE):
         """The file as text, white space and NULs stripped at both ends; bytes that are not UTF-8 become U+FFFD."""
-        found = self.text(path, limit)
-        return None if found is None else found.strip(" \t\r\n\0")
-
-    def text(self, path, limit=LARGE):
-        """As ``read`` without the stripping, which would copy a file of many megabytes once more."""
         found = self.data(path, limit)
-        return None if found is None else found.decode("utf-8", "replace")
+        return None if found is None else found.decode("utf-8", "replace").strip(" \t\r\n\0")
 
     def why(self, path):
         """Why ``data``, ``read``, ``listdir`` or ``real`` gave None for this path."""

@@ -34,7 +34,10 @@ def _refuse(text, why):
 def expand(text):
     """Sorted list of CPU ids of a list string. "" (and white space alone) is the empty list. Raises HostprepError."""
     if not isinstance(text, str):
-        return sorted(set(_ids(text)))
+        ids = list(text)
+        if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > MAX_CPU:
+            ids = _ids(ids)  # one by one, to refuse the first that is wrong
+        return sorted(set(ids))
     text = text.strip()
     if not text:
         return []

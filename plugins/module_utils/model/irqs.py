@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the lines of /proc/interrupts say. Text in, plain data out.
+"""What the lines of /proc/interrupts say. Bytes in, plain data out.
 
 A line is "<label>: <one count per online CPU> <chip> <hwirq>[-<flow>| Level| Edge]  <action>[, <action>...]". Older kernels
 print "<chip>-<flow>" without hwirq; chip names may hold single spaces ("Hyper-V PCIe MSI"); actions stand after two spaces or
@@ -15,7 +15,8 @@ import re
 
 from .pci import BDF_ANYWHERE
 
-_COUNTS = " \t0123456789"
+_BLANK = ord(" ")
+_COUNTS = b" \t0123456789"
 _HEADER = re.compile(r"CPU(\d{1,5})\Z", re.ASCII)
 _FLOW = r"(?:-(?P<flow>[A-Za-z_][\w-]*)|(?P<trigger>Level|Edge))"
 _WITH_HWIRQ = re.compile(
@@ -62,35 +63,42 @@ class Interrupts:
         self.bad = bad
 
 
-def parse(text, counts=False):
-    """Interrupts of a file's text. counts: also split the numbers (slow on a thousand CPUs; without it they are skipped unread)."""
-    head = text[: _line_end(text, 0)]
-    columns = _columns(head)
+def parse(data, counts=False):
+    """Interrupts of a file's bytes. counts: also split the numbers (slow on a thousand CPUs; without it they are skipped unread).
+
+    Bytes, since the file of a large machine has tens of megabytes of which only the ends of its lines are text to look at.
+    """
+    head = data[: _line_end(data, 0)]
+    columns = _columns(_text(head))
     width = len(columns) if columns else 0
     irqs = []
     sums = []
     bad = []
     at = 0 if columns is None else len(head) + 1
     place = 0 if columns is None else 1
-    while at < len(text):  # lines are kilobytes long on large machines: they are looked at in place, not cut out
-        end = _line_end(text, at)
+    while at < len(data):  # lines are kilobytes long on large machines: they are looked at in place, not cut out
+        end = _line_end(data, at)
         place += 1
-        colon = text.find(":", at, end)
-        label = text[at : max(colon, at)].strip()
-        if not label or " " in label:
-            if text[at:end].strip():
-                bad.append((place, text[at:end]))
-        elif label.isdigit() and label.isascii() and len(label) < 10:
-            irqs.append(_irq(int(label), text, colon + 1, end, width, counts))
+        colon = data.find(b":", at, end)
+        label = data[at : max(colon, at)].strip()
+        if not label or b" " in label:
+            if data[at:end].strip():
+                bad.append((place, _text(data[at:end])))
+        elif label.isdigit() and len(label) < 10:
+            irqs.append(_irq(int(label), data, colon + 1, end, width, counts))
         else:
-            sums.append(label)
+            sums.append(_text(label))
         at = end + 1
     return Interrupts(columns, irqs, sums, bad)
 
 
-def _line_end(text, at):
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
+def _text(data):
+    return data.decode("utf-8", "replace")
+
+
+def _line_end(data, at):
+    end = data.find(b"\n", at)
+    return len(data) if end < 0 else end
 
 
 def _columns(line):
@@ -98,37 +106,31 @@ def _columns(line):
     return [int(match.group(1)) for match in found] if found and all(found) else None
 
 
-def _end_of_counts(text, begin, stop, width):
+def _end_of_counts(data, begin, stop, width):
     """Where the counts between begin and stop end. The kernel prints each in 11 characters, a blank first; one that is wider
     would move the last, so that looking at the first and the last column is enough."""
     end = begin + 11 * width
-    if width > 1 and end < stop and text[begin] == text[end - 11] == " " and text[end].isspace():
-        if text[begin + 10].isdigit() and text[end - 1].isdigit():
+    if width > 1 and end < stop and data[begin] == data[end - 11] == _BLANK and data[end : end + 1].isspace():
+        if data[begin + 10 : begin + 11].isdigit() and data[end - 1 : end].isdigit():
             return end
-    rest = text[begin:stop]
+    rest = data[begin:stop]
     end = len(rest) - len(rest.lstrip(_COUNTS))
     # a chip that begins with digits ("2200000.gpio") lost them
-    while 0 < end < len(rest) and not rest[end - 1].isspace():
+    while 0 < end < len(rest) and not rest[end - 1 : end].isspace():
         end -= 1
     return begin + end
 
 
-def _irq(number, text, begin, stop, width, counts):
-    end = _end_of_counts(text, begin, stop, width)
-    tail = text[end:stop].strip()
-    values = [int(word[:19]) for word in text[begin:end].split()] if counts else None
+def _irq(number, data, begin, stop, width, counts):
+    end = _end_of_counts(data, begin, stop, width)
+    tail = _text(data[end:stop]).strip()
+    values = [int(word[:19]) for word in data[begin:end].split()] if counts else None
     if not tail:
         return Irq(number, None, None, None, [], values)
     match = _WITH_HWIRQ.match(tail)
     if match:
-        return Irq(
-            number,
-            match.group("chip"),
-            int(match.group("hwirq")),
-            match.group("flow") or _lower(match.group("trigger")),
-            _actions(match.group("actions")),
-            values,
-        )
+        chip, hwirq, flow, trigger, actions = match.groups()
+        return Irq(number, chip, int(hwirq), flow or _lower(trigger), _actions(actions), values)
     match = _WITHOUT_HWIRQ.match(tail)
     if match:
         return Irq(number, match.group("chip"), None, match.group("flow"), _actions(match.group("actions")), values)

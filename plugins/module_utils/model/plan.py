@@ -66,8 +66,16 @@ def make_plan(topology, policy, what_if=(), observed=None, host=None):
         },
         locality={},
         layout=layout.drawing(topology, machine, plan),
-        what_if=_what_if(topology, policy, plan, what_if),
+        what_if=[],
     )
+    if what_if:
+        from .what_if import (
+            side_by_side,
+        )  # Ansible compiles what is imported anew on each host: what few need is left out
+
+        plan["what_if"] = side_by_side(
+            plan, what_if, lambda changes: _variant(topology, policies.override(policy, changes))
+        )
     plan["warnings"] += kubelet_warnings + kernel_args.lint(
         policy["isolation_mode"], topology["kernel"]["config"], tokens
     )
@@ -125,6 +133,12 @@ def _lists(topology, policy, kept=None):
     }, machine
 
 
+def _variant(topology, policy):
+    """(lists, pod shapes' admission) under another policy."""
+    lists, machine = _lists(topology, policy)
+    return lists, kubelet.forecasts(policy["pod_shapes"], machine, topology, cpulist.expand(lists["isolated"]))
+
+
 def _irq_cpus(policy, reserved):
     if policy["irq_cpus"] is None:
         return reserved
@@ -180,80 +194,6 @@ def _per_node(cores):
     for core in cores:
         counts[core["node"]] = counts.get(core["node"], 0) + 1
     return counts
-
-
-def _what_if(topology, policy, plan, variants):
-    """The plan itself and each variant, side by side; a variant that is refused shows why."""
-    if not variants:
-        return []
-    if not isinstance(variants, (list, tuple)):
-        raise HostprepError(
-            "what_if_invalid",
-            "what_if is not a list",
-            read=repr(variants)[:80],
-            allowed="a list of {label: text, option: value, ...}",
-            cure="correct what_if",
-        )
-    result = [_figures("as planned", policy, plan, topology, policy)]
-    for index, variant in enumerate(variants):
-        if not isinstance(variant, dict):
-            raise HostprepError(
-                "what_if_invalid",
-                "a what_if entry is not a mapping",
-                read=repr(variant)[:80],
-                allowed="{label: text, option: value, ...}",
-                cure="correct what_if",
-            )
-        changes = {key: value for key, value in variant.items() if key != "label"}
-        name = str(
-            variant.get("label")
-            or ", ".join("%s %s" % item for item in sorted(changes.items()))
-            or "variant %d" % (index + 1)
-        )
-        try:
-            other = policies.override(policy, changes)
-            result.append(_figures(name, changes, _lists(topology, other)[0], topology, other))
-        except HostprepError as error:
-            result.append(
-                {
-                    "label": name,
-                    "policy": changes,
-                    "reserved": None,
-                    "isolated": None,
-                    "isolated_lost": None,
-                    "queues": {},
-                    "gbps_per_core": {},
-                    "vectors_fit": None,
-                    "shapes_admitted": {},
-                    "error": str(error),
-                }
-            )
-    most = len(cpulist.expand(plan["isolated"]))
-    for entry in result:
-        if entry["isolated"] is not None:
-            entry["isolated_lost"] = most - len(cpulist.expand(entry["isolated"]))
-    return result
-
-
-def _figures(name, changes, plan, topology, policy):
-    machine = machines.after_boot(topology, policy)
-    isolated = cpulist.expand(plan["isolated"])
-    shapes = [kubelet.forecast(shape, machine, topology, isolated) for shape in policy["pod_shapes"] or []]
-    return {
-        "label": name,
-        "policy": {key: value for key, value in changes.items() if value is not None},
-        "reserved": plan["reserved"],
-        "isolated": plan["isolated"],
-        "isolated_lost": 0,
-        "queues": {queues.label(entry): entry["queues"] for entry in plan["nics"]},
-        "gbps_per_core": {str(node["id"]): node["gbps_per_core"] for node in plan["numa"] if node["gbps_per_core"]},
-        "vectors_fit": plan["vector_budget"]["fits_now"],
-        "shapes_admitted": {
-            entry["shape"]["name"]: [name for name, verdict in entry["policies"].items() if verdict["admitted"]]
-            for entry in shapes
-        },
-        "error": None,
-    }
 
 
 def check(plan, machine, irq):

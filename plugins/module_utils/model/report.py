@@ -68,6 +68,14 @@ def _refuse(
     return HostprepError("plans_malformed", message, read=plain(read)[:200], allowed=allowed, cure=cure)
 
 
+def parse(text):
+    """The entries in a JSON text. Raises HostprepError plans_malformed."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise _refuse("plans is not JSON: %s" % error, text) from None
+
+
 def report(entries, generated_at=None):
     """The fleet's report; ``generated_at`` is now unless given. Raises HostprepError plans_malformed."""
     if not isinstance(entries, (list, tuple)):

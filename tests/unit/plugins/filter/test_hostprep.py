@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.lo0.rke2_hostprep.plugins.filter.hostprep import FilterModule
@@ -42,6 +44,7 @@ def test_answers(name, arguments, result):
         ("cpulist_from_mask", ["xyz"], "not a CPU mask"),
         ("plan_query", [{"a": 1}, "a["], "cannot read the expression"),
         ("plan_query", ["text", "a"], "takes a plan"),
+        ("plan_records", [["a"], {}], "takes the variable hostvars, not dict"),
     ],
 )
 def test_errors(name, arguments, words):
@@ -50,14 +53,20 @@ def test_errors(name, arguments, words):
     assert "Traceback" not in str(caught.value)
 
 
+class HostVars(dict):
+    raw_get = dict.__getitem__
+
+
 def test_plan_records():
-    hostvars = {
-        "a": {"host_plan_result": {"plan": {"x": 1}}},
-        "b": {"host_plan_result": {"failed": True, "msg": "no", "code": "smt_unknown"}},
-        "c": {"host_plan_result": {"unreachable": True, "msg": "no route"}},
-        "d": {},
-    }
-    records = FILTERS["plan_records"](list(hostvars), hostvars)
+    hostvars = HostVars(
+        {
+            "a": {"host_plan_result": {"plan": {"x": 1}}},
+            "b": {"host_plan_result": {"failed": True, "msg": "no", "code": "smt_unknown"}},
+            "c": {"host_plan_result": {"unreachable": True, "msg": "no route"}},
+            "d": {},
+        }
+    )
+    records = json.loads(FILTERS["plan_records"](list(hostvars), hostvars))
     assert [(record["host"], record["status"], record["error_code"]) for record in records] == [
         ("a", "planned", None),
         ("b", "refused", "smt_unknown"),

@@ -188,6 +188,28 @@ def test_unusable_destinations_are_refused(capsys, tmp_path, plans, kind, code, 
     assert state(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("plans", "words"),
+    [
+        ("[{", "plans is not JSON"),
+        ("7", "plans"),
+        ('{"host": "a"}', "plans"),
+        ([7], "plans"),
+        (["x"], "plans"),
+        ("", "not JSON"),
+    ],
+)
+def test_what_is_no_list_of_plans_is_refused(capsys, tmp_path, plans, words):
+    status, result = run(capsys, plans=plans, dest=str(tmp_path / "report"))
+    assert status == 1 and result["code"] == "plans_malformed" and words in result["msg"] and "\n" not in result["msg"]
+    assert result["read"] is not None and result["allowed"] and result["cure"] and os.listdir(tmp_path) == []
+
+
+def test_json_text_is_the_same_as_the_list(capsys, tmp_path, plans, clock):
+    run(capsys, plans=plans, dest=str(tmp_path))
+    assert run(capsys, plans=json.dumps(plans), dest=str(tmp_path))[1]["changed"] is False
+
+
 def test_a_folder_that_may_not_be_written_to_is_refused(capsys, tmp_path, plans, monkeypatch):
     monkeypatch.setattr(report_files.os, "access", lambda path, mode: False)  # root may write everywhere
     status, result = run(capsys, plans=plans, dest=str(tmp_path))

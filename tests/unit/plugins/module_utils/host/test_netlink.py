@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import netlink
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import discover, netlink
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.reader import Reader
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
 from hypothesis import given, settings, strategies as st
@@ -92,9 +92,8 @@ def test_failures_are_unknowns(monkeypatch):
 
 
 def test_a_snapshot_has_no_kernel_to_ask(host, monkeypatch):
-    monkeypatch.setattr(netlink, "tso_max_sizes", lambda: pytest.fail("asked"))
-    reader = host.add({"sys": None}).reader()
-    netlink.fill(reader, [Nic("eth0")])
+    monkeypatch.setattr(netlink, "fill", lambda *_args: pytest.fail("asked"))
+    discover.ask_kernel(reader := host.add({"sys": None}).reader(), [Nic("eth0")])
     assert [note["what"] for note in reader.unknown] == ["nics.*.tso_max_size", "nics.*.channels"]
 
 

@@ -14,8 +14,12 @@ from hypothesis import given, settings, strategies as st
 HEADER = "            CPU0       CPU1       CPU3\n"
 
 
+def parse(text, counts=False):
+    return irqs.parse(text.encode(), counts)
+
+
 def one(line, header=HEADER, counts=False):
-    table = irqs.parse(header + line + "\n", counts)
+    table = parse(header + line + "\n", counts)
     assert table.bad == []
     return table.irqs[0]
 
@@ -159,7 +163,7 @@ def test_numbered_lines(line, number, chip, hwirq, flow, actions):
 
 
 def test_columns_with_gaps_sums_and_short_lines():
-    table = irqs.parse(
+    table = parse(
         HEADER
         + "   0:          1          2          3   IO-APIC   2-edge      timer\n"
         + " NMI:          0          0          0   Non-maskable interrupts\n\n"
@@ -172,17 +176,17 @@ def test_columns_with_gaps_sums_and_short_lines():
 
 
 def test_a_file_without_a_header():
-    table = irqs.parse(" 57:          1          0   PCI-MSI 1605636-edge      eth2-TxRx-4\n")
+    table = parse(" 57:          1          0   PCI-MSI 1605636-edge      eth2-TxRx-4\n")
     assert table.columns is None and table.irqs[0].actions == ["eth2-TxRx-4"]
 
 
 def test_an_empty_file():
-    table = irqs.parse("")
+    table = parse("")
     assert (table.columns, table.irqs, table.sums, table.bad) == (None, [], [], [])
 
 
 def test_lines_that_are_neither():
-    table = irqs.parse(HEADER + "no colon here\ntwo words: 1\n")
+    table = parse(HEADER + "no colon here\ntwo words: 1\n")
     assert table.bad == [(2, "no colon here"), (3, "two words: 1")]
 
 
@@ -212,8 +216,9 @@ def test_a_thousand_cpus_take_no_second():
             for number in range(lines)
         ]
     )
+    data = text.encode()
     begin = time.process_time()
-    table = irqs.parse(text)
+    table = irqs.parse(data)
     assert time.process_time() - begin < 0.8
     assert len(table.columns) == cpus and len(table.irqs) == lines
     assert table.irqs[-1].actions == ["mlx5_comp2047@pci:0000:18:00.0"] and table.irqs[-1].hwirq == 2047
@@ -304,9 +309,13 @@ def test_virtio_names():
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(alphabet=st.sampled_from("0123456789: \t\n-abcXIMS@.,(){}\x00\u0664"), max_size=300), st.booleans())
-def test_any_text_is_parsed(text, counts):
-    table = irqs.parse(text, counts)
+@given(
+    st.binary(max_size=300)
+    | st.text(alphabet=st.sampled_from("0123456789: \t\n-abcXIMS@.,(){}\x00\u0664"), max_size=300).map(str.encode),
+    st.booleans(),
+)
+def test_any_file_is_parsed(data, counts):
+    table = irqs.parse(data, counts)
     for row in table.irqs:
         irqs.address(row), irqs.encoded_address(row), irqs.netdev(row, NAMES), irqs.virtio(row)
         irqs.cut_address(row, ("0000:00:04.0",))
