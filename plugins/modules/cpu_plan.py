@@ -230,7 +230,7 @@ cure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import compile_once  # noqa: F401  before the others
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import compile_once  # noqa: F401  pylint: disable=unused-import
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree

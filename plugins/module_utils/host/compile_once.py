@@ -30,5 +30,5 @@ class CompileOnce(zipimport.zipimporter):
 if CompileOnce not in sys.path_hooks:
     sys.path_hooks.insert(0, CompileOnce)
     for _path, _importer in list(sys.path_importer_cache.items()):
-        if type(_importer) is zipimport.zipimporter:
+        if isinstance(_importer, zipimport.zipimporter):
             del sys.path_importer_cache[_path]
