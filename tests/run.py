@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs the gates of this repository in tiers and counts: ``run.py check`` (the quick ones) or ``run.py test`` (all of them,
-or the tiers named after it: static, unit, molecule, plan).
+or the tiers named after it: static, unit, molecule, plan, nspawn, booted).
 
 A gate is one command. Where it writes JUnit files its tests are counted one by one, else it counts as one test. Its output
 goes to ``build/test/GATE.log`` and is shown when it fails. Everything runs on each ansible-core of
@@ -24,6 +24,7 @@ import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ import workspace  # noqa: E402  (tools/ is no package; the line above makes it i
 LOGS = workspace.BUILD / "test"
 LAST_START = 65 * 60
 HARD_STOP = 85 * 60
+TIERS = ("static", "unit", "molecule", "plan", "nspawn", "booted")
+QUICK_TIERS = ("static", "unit")
 TARGET_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+LAYOUTS = ("TestOld", "boot_on_lvm", "on_btrfs", "under_uefi")  # in the names of the tests that boot the other machines
 # Programs that some tests start, by the Debian package that has each: the report's page, a sanity test, the benchmark.
 PACKAGES = {"chromium": "chromium", "shellcheck": "shellcheck", "lstopo-no-graphics": "hwloc-nox"}
 
@@ -50,6 +54,9 @@ class Gate:
     folder: Path = TOP
     junit: Path | None = None
     needs: str | None = None
+    skips: int | None = None  # the exit code with which it says, in its last line, that this machine cannot run it
+    after_kill: list[list[str]] = field(default_factory=list)  # end what a kill of the command leaves running
+    outcome: Outcome | None = None  # once it ran
 
 
 @dataclass
@@ -57,6 +64,7 @@ class Tier:
     name: str
     gates: Callable[[], Iterable[Gate]]
     late: bool = False
+    root: bool = False  # boots machines, which makes network namespaces, taps and mounts
 
 
 @dataclass
@@ -94,7 +102,10 @@ def read_junit(files: Iterable[Path]) -> Outcome:
 def judge(gate: Gate, code: int, output: str, shared: Path | None) -> tuple[Outcome, list[str]]:
     """What a finished gate counts as, and the sentences that say why it failed."""
     outcome = Outcome()
-    why = []
+    why: list[str] = []
+    if gate.skips is not None and code == gate.skips:
+        outcome.skips = output.split("\n")[-2:-1] or ["no reason given"]
+        return outcome, why
     if gate.junit:
         outcome = read_junit(gate.junit.parent.glob(gate.junit.name))
         if not outcome.passed and not outcome.failed:
@@ -130,21 +141,28 @@ def run_gate(gate: Gate, stop_at: float, shared: Path | None) -> Outcome:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        stopped = False
         try:
-            code = process.wait(timeout=max(0.0, stop_at - began))
+            process.wait(timeout=max(0.0, stop_at - began))
         except subprocess.TimeoutExpired:
-            code = -1
+            stopped = True
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                for command in gate.after_kill:
+                    subprocess.run(
+                        command, cwd=gate.folder, env=gate.environment, check=False, stdout=sink, stderr=sink
+                    )
     output = log.read_text(encoding="utf-8", errors="replace")
-    outcome, why = judge(gate, code, output, shared)
-    if code == -1:
+    outcome, why = judge(gate, process.returncode, output, shared)
+    if stopped:
         why = ["It was stopped because the time for the whole run is over."]
+    gate.outcome = outcome
     counted = f"{outcome.passed} passed, {outcome.failed} failed, {len(outcome.skips)} skipped" if gate.junit else ""
+    word = "FAILED" if outcome.failed else "ok" if outcome.passed else "skip"
     print(
-        f"  {'FAILED' if outcome.failed else 'ok':6} {gate.name:44} {time.monotonic() - began:6.1f} s  {counted}".rstrip(),
+        f"  {word:6} {gate.name:44} {time.monotonic() - began:6.1f} s  {counted}".rstrip(),
         flush=True,
     )
     for reason in sorted(set(outcome.skips)):
@@ -166,6 +184,9 @@ def run_tiers(tiers: Iterable[Tier], started: float, shared: Path | None) -> Out
                 f"Tier {tier.name}: skipped, because minute {LAST_START // 60} was over before it could begin.",
                 flush=True,
             )
+            continue
+        if tier.root and os.geteuid():
+            print(f"Tier {tier.name}: skipped, because it boots machines and that needs root.", flush=True)
             continue
         print(f"Tier {tier.name} (minute {minute:.0f})", flush=True)
         try:
@@ -325,6 +346,34 @@ class Gates:
         """`make plan` as a newcomer runs it, in a copy of the checkout."""
         yield self.gate("make plan", "make", "plan", folder=self.staged, needs=r"build/report/plan\.html")
 
+    def lab(self, name: str, *command: str, **more: Any) -> Gate:
+        """A gate with a lab of its own (docs/lab.md), of which a kill leaves nothing running."""
+        gate = self.gate(name, *command, **more)
+        gate.environment = gate.environment | {"HOSTPREP_LAB": "gate", "HOSTPREP_LAB_NICE": "0"}
+        gate.after_kill = [["python", "tests/cluster", "clean"], ["python", "tests/lab", "clean"]]
+        return gate
+
+    def machines(self, name: str, *chosen: str) -> Gate:
+        results = LOGS / f"{name}.xml"
+        return self.lab(
+            f"the lab's machines: {name}", "pytest", "-q", "tests/lab", *chosen, f"--junit-xml={results}", junit=results
+        )
+
+    def nspawn(self) -> Iterator[Gate]:
+        """The lab's hosts that boot in seconds, and its refusals."""
+        yield self.machines("hosts", "-m", "not qemu")
+
+    def booted(self) -> Iterator[Gate]:
+        """Machines with a kernel of their own, and real Kubernetes on them."""
+        yield self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
+        programs = self.lab("the cluster's programs", "python", "tests/cluster", "build", skips=77)
+        yield programs
+        if programs.outcome and programs.outcome.passed:
+            yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
+        # Each of the other machines has its turn, a day each; `make soak` boots all.
+        layout = LAYOUTS[date.today().toordinal() % len(LAYOUTS)]
+        yield self.machines("new", "-m", "qemu", "-k", f"not {' and not '.join(set(LAYOUTS) - {layout})}")
+
 
 def ansible_test_home(core: str) -> Path:
     """A HOME in which ansible-test finds its pip bootstrap, so that it downloads nothing but packages.
@@ -366,6 +415,10 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] not in (["check"], ["test"]):
         print(__doc__, file=sys.stderr)
         return 2
+    unknown = set(arguments[1:]) - set(TIERS)
+    if unknown:
+        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS)}.")
+        return 2
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit("Stopped."))  # so that what runs is ended too
     started = time.monotonic()
     only_quick = arguments[0] == "check"
@@ -383,12 +436,16 @@ def main(arguments: list[str]) -> int:
     except workspace.WorkspaceError as error:
         print(f"{error}\n0 passed, 1 failed", flush=True)
         return 1
-    tiers = [Tier("static", gates.static), Tier("unit", gates.unit)]
-    if not only_quick:
-        tiers += [Tier("molecule", gates.molecule), Tier("plan", gates.plan)]
-    if arguments[1:]:
-        tiers = [tier for tier in tiers if tier.name in arguments]
-    total = run_tiers(tiers, started, shared)
+    tiers = [
+        Tier("static", gates.static),
+        Tier("unit", gates.unit),
+        Tier("molecule", gates.molecule),
+        Tier("plan", gates.plan),
+        Tier("nspawn", gates.nspawn, root=True),
+        Tier("booted", gates.booted, late=True, root=True),
+    ]
+    wanted = arguments[1:] or (QUICK_TIERS if only_quick else TIERS)
+    total = run_tiers([tier for tier in tiers if tier.name in wanted], started, shared)
     print(f"{len(total.skips)} skipped; {(time.monotonic() - started) / 60:.1f} minutes; logs in {LOGS}")
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed or not total.passed else 0

@@ -63,7 +63,7 @@ def shared():
 class _Soak:
     """Deselects soak tests unless they are asked for; then remembers what passed, so that a broken-off sweep goes on.
 
-    The memory is a file in the user's cache named after a hash of the plugins and tests: any change starts afresh.
+    The memory is a file in the user's cache named after a hash of the plugins and the tests that sweep them: any change starts afresh.
     """
 
     def __init__(self, config):
@@ -72,9 +72,11 @@ class _Soak:
         self.done = set()
         if self.asked:
             digest = hashlib.sha256()
-            for folder in ("plugins", "tests"):
-                for path in sorted((TOP / folder).rglob("*.py")):
-                    digest.update(str(path.relative_to(TOP)).encode() + b"\0" + path.read_bytes())
+            paths = [*(TOP / "tests").glob("*.py")]
+            for folder in ("plugins", "tests/builder", "tests/unit"):
+                paths += (TOP / folder).rglob("*.py")
+            for path in sorted(paths):
+                digest.update(str(path.relative_to(TOP)).encode() + b"\0" + path.read_bytes())
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lo0.rke2_hostprep" / "soak"
             self.memory = cache / digest.hexdigest()[:16]
             if self.memory.exists():

@@ -101,6 +101,40 @@ def test_the_end_of_the_time_stops_a_gate_with_its_children(logs, capsys):
     assert not alive.exists()
 
 
+def test_a_gate_that_is_stopped_ends_what_it_left_running(logs, capsys):
+    ended = logs / "ended"
+    after = [[sys.executable, "-c", f"import pathlib; pathlib.Path({str(ended)!r}).touch()"]]
+    assert run_one(gate("pass", after_kill=after)) == (1, 0, 0)
+    assert not ended.exists()
+    assert run_one(gate("import time; time.sleep(60)", after_kill=after), seconds=0.3) == (0, 1, 0)
+    assert ended.exists()
+
+
+def test_a_gate_that_a_signal_ended_is_not_called_late(capsys):
+    assert run_one(gate("import os; os.kill(os.getpid(), 1)")) == (0, 1, 0)
+    assert "exited with -1" in capsys.readouterr().out
+
+
+def test_a_gate_may_say_that_this_machine_cannot_run_it(capsys):
+    code = "print('some output'); print('Go is not on this machine.'); raise SystemExit(77)"
+    assert run_one(gate(code, skips=77)) == (0, 0, 1)
+    assert "skipped 1: Go is not on this machine." in capsys.readouterr().out
+    assert run_one(gate(code)) == (0, 1, 0)
+    assert run_one(gate("raise SystemExit(1)", skips=77)) == (0, 1, 0)
+
+
+def test_an_unknown_tier_is_refused(capsys):
+    assert run.main(["test", "nope"]) == 2
+    assert "There is no tier nope: there are static, unit, " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("user", "expected"), [(0, (1, 0, 0)), (1000, (0, 0, 0))])
+def test_machines_are_booted_as_root_only(monkeypatch, capsys, user, expected):
+    monkeypatch.setattr(run.os, "geteuid", lambda: user)
+    assert counts(run.run_tiers([run.Tier("booted", lambda: [gate()], root=True)], time.monotonic(), None)) == expected
+    assert ("needs root" in capsys.readouterr().out) is bool(user)
+
+
 def tiers(ran):
     def gates(name):
         ran.append(name)

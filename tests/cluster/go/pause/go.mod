@@ -1,0 +1,3 @@
+module lo0.test/rke2_hostprep/cluster/pause
+
+go 1.24

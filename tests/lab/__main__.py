@@ -1,0 +1,12 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``python3 tests/lab COMMAND …``: the lab's program, run from its folder."""
+
+from __future__ import annotations
+
+import sys
+
+from lab.cli import main
+
+sys.exit(main(sys.argv[1:]))

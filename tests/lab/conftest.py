@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The marker of tests that boot machines, and where they are skipped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `from lab import …`
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
+    config.addinivalue_line("markers", "lab: boots machines under QEMU or systemd-nspawn; needs root")
+
+
+def pytest_collection_modifyitems(items):
+    if os.geteuid():
+        skip = pytest.mark.skip(
+            reason="The lab needs root: it makes network namespaces, taps, mounts and file trees with owners."
+        )
+        for item in items:
+            if item.get_closest_marker("lab"):
+                item.add_marker(skip)
