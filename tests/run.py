@@ -14,6 +14,7 @@ stopped and counts as failed. The last line is ``N passed, N failed`` over all t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -38,6 +39,8 @@ LAST_START = 65 * 60
 HARD_STOP = 85 * 60
 TIERS = ("static", "unit", "molecule", "plan", "nspawn", "booted")
 QUICK_TIERS = ("static", "unit")
+CLEANUP_SECONDS = 60
+MARK = "HOSTPREP_GATE"  # a variable that all processes of a gate have
 TARGET_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 LAYOUTS = ("TestOld", "boot_on_lvm", "on_btrfs", "under_uefi")  # in the names of the tests that boot the other machines
 # Programs that some tests start, by the Debian package that has each: the report's page, a sanity test, the benchmark.
@@ -55,7 +58,7 @@ class Gate:
     junit: Path | None = None
     needs: str | None = None
     skips: int | None = None  # the exit code with which it says, in its last line, that this machine cannot run it
-    after_kill: list[list[str]] = field(default_factory=list)  # end what a kill of the command leaves running
+    cleanup: list[list[str]] = field(default_factory=list)  # end what the command leaves running where it fails
     outcome: Outcome | None = None  # once it ran
 
 
@@ -124,6 +127,23 @@ def judge(gate: Gate, code: int, output: str, shared: Path | None) -> tuple[Outc
     return outcome, why
 
 
+def kill_marked(mark: str) -> None:
+    """Kills every process with this variable. Neither a group nor a session has them all: Ansible's workers make their own."""
+    for _try in range(200):  # one that hangs in the kernel cannot be waited for
+        found = []
+        for folder in Path("/proc").iterdir():
+            # A process that ends meanwhile, or of another user; one that waits for its parent has no variables left.
+            with contextlib.suppress(OSError):
+                if folder.name.isdigit() and mark.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        for process in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if not found:
+            return
+        time.sleep(0.05)
+
+
 def run_gate(gate: Gate, stop_at: float, shared: Path | None) -> Outcome:
     """Runs one gate with its output in a log file; at ``stop_at`` (time.monotonic) it is ended with all that it started."""
     log = LOGS / (re.sub(r"[^\w.]+", "-", gate.name) + ".log")
@@ -131,29 +151,39 @@ def run_gate(gate: Gate, stop_at: float, shared: Path | None) -> Outcome:
         for old in gate.junit.parent.glob(gate.junit.name):
             old.unlink()
     began = time.monotonic()
+    mark = f"{MARK}={os.getpid()}-{began}"
+    stopped = False
     with open(log, "w", encoding="utf-8") as sink:
         process = subprocess.Popen(
             gate.command,
             cwd=gate.folder,
-            env=gate.environment,
+            env=gate.environment | dict([mark.split("=")]),
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        stopped = False
         try:
             process.wait(timeout=max(0.0, stop_at - began))
         except subprocess.TimeoutExpired:
             stopped = True
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill_marked(mark)
                 process.wait()
-                for command in gate.after_kill:
-                    subprocess.run(
-                        command, cwd=gate.folder, env=gate.environment, check=False, stdout=sink, stderr=sink
-                    )
+            if process.returncode:
+                for command in gate.cleanup:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        subprocess.run(
+                            command,
+                            cwd=gate.folder,
+                            env=gate.environment,
+                            check=False,
+                            stdin=subprocess.DEVNULL,
+                            stdout=sink,
+                            stderr=sink,
+                            timeout=CLEANUP_SECONDS,
+                        )
     output = log.read_text(encoding="utf-8", errors="replace")
     outcome, why = judge(gate, process.returncode, output, shared)
     if stopped:
@@ -347,10 +377,10 @@ class Gates:
         yield self.gate("make plan", "make", "plan", folder=self.staged, needs=r"build/report/plan\.html")
 
     def lab(self, name: str, *command: str, **more: Any) -> Gate:
-        """A gate with a lab of its own (docs/lab.md), of which a kill leaves nothing running."""
-        gate = self.gate(name, *command, **more)
+        """A gate with a lab of its own (docs/lab.md), of which a failure leaves nothing running."""
+        gate = self.gate(name, *command, skips=77, **more)
         gate.environment = gate.environment | {"HOSTPREP_LAB": "gate", "HOSTPREP_LAB_NICE": "0"}
-        gate.after_kill = [["python", "tests/cluster", "clean"], ["python", "tests/lab", "clean"]]
+        gate.cleanup = [["python", "tests/cluster", "clean"], ["python", "tests/lab", "clean"]]
         return gate
 
     def machines(self, name: str, *chosen: str) -> Gate:
@@ -361,18 +391,28 @@ class Gates:
 
     def nspawn(self) -> Iterator[Gate]:
         """The lab's hosts that boot in seconds, and its refusals."""
-        yield self.machines("hosts", "-m", "not qemu")
+        image = self.lab("the image of the lab's hosts", "python", "tests/lab", "image", "host1")
+        yield image
+        if passed(image):
+            yield self.machines("hosts", "-m", "not qemu")
 
     def booted(self) -> Iterator[Gate]:
         """Machines with a kernel of their own, and real Kubernetes on them."""
-        yield self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
-        programs = self.lab("the cluster's programs", "python", "tests/cluster", "build", skips=77)
+        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
+        yield images
+        if not passed(images):
+            return
+        programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
         yield programs
-        if programs.outcome and programs.outcome.passed:
+        if passed(programs):
             yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
         # Each of the other machines has its turn, a day each; `make soak` boots all.
         layout = LAYOUTS[date.today().toordinal() % len(LAYOUTS)]
         yield self.machines("new", "-m", "qemu", "-k", f"not {' and not '.join(set(LAYOUTS) - {layout})}")
+
+
+def passed(gate: Gate) -> bool:
+    return bool(gate.outcome and gate.outcome.passed)
 
 
 def ansible_test_home(core: str) -> Path:

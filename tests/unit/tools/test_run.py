@@ -92,7 +92,10 @@ def test_the_end_of_the_time_stops_a_gate_with_its_children(logs, capsys):
     child = f"import time, pathlib; time.sleep(2); pathlib.Path({str(alive)!r}).touch()"
     began = time.monotonic()
     assert run_one(
-        gate(f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"),
+        gate(
+            "import subprocess, sys, time;"
+            f" subprocess.Popen([sys.executable, '-c', {child!r}], start_new_session=True); time.sleep(60)"
+        ),
         seconds=0.5,
     ) == (0, 1, 0)
     assert time.monotonic() - began < 2
@@ -101,13 +104,23 @@ def test_the_end_of_the_time_stops_a_gate_with_its_children(logs, capsys):
     assert not alive.exists()
 
 
-def test_a_gate_that_is_stopped_ends_what_it_left_running(logs, capsys):
+def test_a_gate_that_fails_ends_what_it_left_running(logs, capsys):
     ended = logs / "ended"
     after = [[sys.executable, "-c", f"import pathlib; pathlib.Path({str(ended)!r}).touch()"]]
-    assert run_one(gate("pass", after_kill=after)) == (1, 0, 0)
+    assert run_one(gate("pass", cleanup=after)) == (1, 0, 0)
     assert not ended.exists()
-    assert run_one(gate("import time; time.sleep(60)", after_kill=after), seconds=0.3) == (0, 1, 0)
+    assert run_one(gate("import time; time.sleep(60)", cleanup=after), seconds=0.3) == (0, 1, 0)
     assert ended.exists()
+    ended.unlink()
+    assert run_one(gate("raise SystemExit(1)", cleanup=after)) == (0, 1, 0)
+    assert ended.exists()
+
+
+def test_a_clean_up_has_its_time(monkeypatch):
+    monkeypatch.setattr(run, "CLEANUP_SECONDS", 0.2)
+    began = time.monotonic()
+    assert run_one(gate("raise SystemExit(1)", cleanup=[["sleep", "60"]])) == (0, 1, 0)
+    assert time.monotonic() - began < 10
 
 
 def test_a_gate_that_a_signal_ended_is_not_called_late(capsys):
