@@ -236,7 +236,9 @@ class TestNew:
             line.sendall(b"\necho answer-$((6 * 7))\n")
             seen = b""
             while b"answer-42" not in seen:
-                seen += line.recv(4096)
+                data = line.recv(4096)
+                assert data, f"The console was closed; it had said {seen!r}."
+                seen += data
 
     def test_a_power_cut_keeps_what_was_synced_and_a_reset_boots_again(self):
         identity = inside("new", "cat /proc/sys/kernel/random/boot_id; echo kept > /root/kept; sync /root/kept")
@@ -355,7 +357,7 @@ class TestHosts:
         )
         assert "isolcpus" not in said(facts["old"])
         lab("ssh", "host1", "systemctl reboot", check=False)
-        lab("wait", "host1")
+        lab("wait", "host1", "--boot-id", before)
         facts = ask("host1", boot="cat /proc/sys/kernel/random/boot_id", cmdline="cat /proc/cmdline")
         assert said(facts["boot"]) != before
         assert said(facts["cmdline"]).startswith("BOOT_IMAGE=") and "isolcpus=managed_irq,2-3" in said(facts["cmdline"])
@@ -371,10 +373,8 @@ class TestHosts:
         lab("up", "host3", "--cmdline", "BOOT_IMAGE=/vmlinuz nohz_full=1-3")
         try:
             assert inside("host3", "cat /proc/cmdline") == "BOOT_IMAGE=/vmlinuz nohz_full=1-3"
-            inside(
-                "host3", "mkdir -p /etc/lab/proc-irq/7 && echo f > /etc/lab/proc-irq/7/smp_affinity; systemctl reboot"
-            )
-            lab("wait", "host3")
+            inside("host3", "mkdir -p /etc/lab/proc-irq/7 && echo f > /etc/lab/proc-irq/7/smp_affinity")
+            lab("reboot", "host3")
             assert inside("host3", "cat /proc/irq/7/smp_affinity") == "f"
         finally:
             lab("down", "host3")
