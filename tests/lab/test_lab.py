@@ -100,6 +100,14 @@ def clean():
     assert not any(left().values()), left()
 
 
+def gone(process):
+    for _try in range(300):
+        if state.start_time(process) is None:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"Process {process} did not end.")
+
+
 @contextlib.contextmanager
 def booted(*names, **options):
     lab("up", *names, *(w for key, value in options.items() for w in (f"--{key}", value)))
@@ -378,6 +386,24 @@ class TestHosts:
             assert inside("host3", "cat /proc/irq/7/smp_affinity") == "f"
         finally:
             lab("down", "host3")
+
+    @pytest.mark.parametrize("start", ["up", "power-on"])
+    def test_one_that_powered_itself_off_starts_again_with_its_disk_and_its_forwards(self, start):
+        port = lab("forward", "host2", "5201").stdout
+        process = STATE.read("host2").process.pid
+        lab("ssh", "host2", "touch /root/mine; systemctl poweroff", check=False)
+        gone(process)
+        assert "is not running (it is off)" in refused("ssh", "host2", "true")
+        lab(start, "host2")
+        assert inside("host2", "ls /root/mine") == "/root/mine"
+        assert lab("forward", "host2", "5201").stdout == port
+
+    def test_one_whose_process_died_starts_again(self):
+        process = STATE.read("host2").process.pid
+        os.kill(process, signal.SIGKILL)  # the loop alone: the host itself still runs
+        gone(process)
+        lab("up", "host2")
+        assert inside("host2", "hostname") == "host2"
 
     def test_the_inventory_and_the_ssh_configuration_reach_them(self):
         text = lab("inventory", "host1", "host2").stdout

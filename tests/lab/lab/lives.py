@@ -105,6 +105,8 @@ class Lives:
         """Powers a machine on, made first if it does not exist."""
         name, folder = machine.name, self.state.machine_folder(machine.name)
         old = self.state.read(name)
+        if old:
+            self._end(old)  # a machine that ended by itself leaves its forwards, which hold its ports
         port = network.free_port(ssh_port or (old.ssh_port if old else 0))
         record = old or Record(name, machine.kind, STARTING, this_process(), str(image.folder), port)
         if Path(record.image) != image.folder:
@@ -257,6 +259,7 @@ class Lives:
         """Starts a machine that is off, with the disk that it has."""
         require_root()
         with self.state.locked():
+            self.remove_leftovers()
             record = self.record(name)
             if record.phase == RUNNING:
                 raise LabError(f"{name} is running already.")
@@ -305,15 +308,18 @@ class Lives:
         record = self.state.read(name)
         if record:
             self._end(record)
-            kill([pid for pid, machine in self.state.processes().items() if machine == name])
             record.phase, record.process, record.helpers = OFF, None, []
             self.state.write(record)
 
     def _end(self, record: Record) -> None:
-        """Ends every process of a machine."""
+        """Ends every process of a machine, those that its record does not name too."""
         # The loop around nspawn first: it must not start the host again.
         pids = children(record.process.pid) if record.running and record.process else []
         kill([*pids, *(h.pid for h in record.helpers if h.alive)])
+        self._end_others(record.name)
+
+    def _end_others(self, name: str) -> None:
+        kill([pid for pid, machine in self.state.processes().items() if machine == name])
 
     def down(self, names: Sequence[str]) -> None:
         """Ends machines and removes all that they had."""
@@ -329,7 +335,8 @@ class Lives:
             record = self.state.read(name)
             if record:
                 self._end(record)
-            kill([pid for pid, machine in self.state.processes().items() if machine == name])
+            else:
+                self._end_others(name)
             nspawn.remove(self.state, name)
             rootfs.remove_tree(self.state.machine_folder(name))
         self.write_ssh_config()
