@@ -109,6 +109,16 @@ def gone(process):
 
 
 @contextlib.contextmanager
+def small(folder, size, inodes=0):
+    """A file system in memory, of that size and (for another number than 0) with so many files at most."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "hp-small", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@contextlib.contextmanager
 def booted(*names, **options):
     lab("up", *names, *(w for key, value in options.items() for w in (f"--{key}", value)))
     try:
@@ -452,12 +462,42 @@ class TestRefusals:
             assert f"Port {port} of 127.0.0.1 is taken" in refused("up", "host1", "--ssh-port", str(port))
 
     def test_no_disk_space(self, tmp_path):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "hp-small", tmp_path], check=True)
-        try:
+        with small(tmp_path, "64m"):
             text = refused("image", "host1", XDG_CACHE_HOME=str(tmp_path))
             assert re.search(r"no room for an image of host1: .* has \d+ MiB free, and it needs \d+ MiB", text)
-        finally:
-            subprocess.run(["umount", tmp_path], check=True)
+
+    def test_a_full_disk(self, tmp_path):
+        places = {"XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "64k"):
+            (tmp_path / "full").write_bytes(b"x" * 65536)
+            assert "no room for an image of host1" in refused("image", "host1", **places)
+            assert "no room for an image of host1" in refused("up", "host1", **places)
+            lab("clean", **places)  # which is how room is made
+
+    def test_a_disk_that_takes_no_more_files(self, tmp_path):
+        places = {"XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "64m", inodes=1):
+            assert "no room for an image of host1" in refused("image", "host1", **places)
+            for command in (("up", "host1"), ("clean",)):
+                text = refused(*command, **places)
+                assert re.fullmatch(r"`\w+` could not be finished \(/.*: No space left .*make room there.*\n", text), (
+                    text
+                )
+
+    def test_a_disk_that_fills_up_while_a_machine_runs(self, tmp_path):
+        images.ensure(MACHINES.machine("host1"))
+        place = {"XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "2g"):
+            lab("up", "host1", **place)
+            try:
+                usage = os.statvfs(tmp_path)
+                used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+                subprocess.run(["mount", "-o", f"remount,size={used}", tmp_path], check=True)
+                text = refused("power-cut", "host1", **place)
+                assert re.search(r"`power-cut` could not be finished \(.*/host1/state\.new: No space left", text), text
+            finally:
+                lab("clean", **place)
+            assert list(tmp_path.glob("*/lab/*")) == []
 
     def test_a_description_with_an_error(self, tmp_path):
         file = tmp_path / "mine.yml"
