@@ -23,8 +23,8 @@ pytest.importorskip("yaml")
 LAB = Path(__file__).resolve().parents[1] / "lab"
 sys.path.insert(0, str(LAB))
 
-from lab import cli, images, lives, spec, state, tools  # noqa: E402  (found by the path above)
-from lab.errors import LabError  # noqa: E402
+from lab import cli, images, lives, packages, spec, state, tools  # noqa: E402  (found by the path above)
+from lab.errors import LabError, Unsuitable  # noqa: E402
 from lab.qmp import Qmp  # noqa: E402
 
 
@@ -66,6 +66,9 @@ class TestCommand:
     def test_no_other_error_of_the_system_is_a_traceback(self, monkeypatch, capsys, number):
         code, text = ended(monkeypatch, capsys, OSError(number, os.strerror(number)))
         assert code == 2 and os.strerror(number) in text and text.count("\n") == 1
+
+    def test_a_machine_that_cannot_run_the_lab_has_an_exit_status_of_its_own(self, monkeypatch, capsys):
+        assert ended(monkeypatch, capsys, Unsuitable("Not here.")) == (77, "Not here.\n")
 
     def test_an_answer_that_cannot_be_written_is_said_plainly(self):
         with open("/dev/full", "w", encoding="utf-8") as full:
@@ -231,3 +234,42 @@ class TestCleaning:
             assert thread.is_alive() and len(images.present()) == 3
         thread.join(10)
         assert len(images.present()) == 1
+
+
+class TestOtherSystems:
+    @pytest.mark.parametrize(
+        ("release", "found"),
+        [
+            ({"ID": "ubuntu", "ID_LIKE": "debian", "NAME": "Ubuntu", "VERSION_ID": "24.04"}, "Ubuntu 24.04"),
+            ({"ID": "debian", "NAME": "Debian GNU/Linux", "VERSION_ID": "11"}, "Debian GNU/Linux 11"),
+            ({"ID": "arch", "NAME": "Arch Linux"}, "Arch Linux"),
+        ],
+    )
+    def test_they_are_refused_in_one_sentence(self, monkeypatch, release, found):
+        monkeypatch.setattr(packages.platform, "freedesktop_os_release", lambda: release)
+        monkeypatch.setattr(packages, "missing", lambda kinds: ["mmdebstrap"])
+        sentence = f"This machine cannot run the lab: it needs Debian 12 or newer, and this is {found}."
+        with pytest.raises(Unsuitable) as refusal:
+            packages.require_debian(["qemu"])
+        assert str(refusal.value) == sentence
+        monkeypatch.delenv(packages.MIRROR_VARIABLE, raising=False)
+        monkeypatch.setattr(packages, "read_sources", lambda: [])
+        with pytest.raises(Unsuitable):
+            packages.mirror()
+
+    @pytest.mark.parametrize("version", [{"VERSION_ID": "12"}, {"VERSION_ID": "13"}, {}])
+    def test_debian_is_not_and_nothing_is_where_all_packages_are(self, monkeypatch, version):
+        monkeypatch.setattr(packages.platform, "freedesktop_os_release", lambda: {"ID": "debian"} | version)
+        monkeypatch.setattr(packages, "missing", lambda kinds: ["mmdebstrap"])
+        packages.require_debian(["qemu"])
+        monkeypatch.setattr(packages.platform, "freedesktop_os_release", lambda: {"ID": "ubuntu"})
+        monkeypatch.setattr(packages, "missing", lambda kinds: [])
+        packages.require_debian(["qemu"])
+
+    def test_up_and_image_say_so_before_they_ask_for_root(self, monkeypatch, capsys):
+        monkeypatch.setattr(packages, "unsuitable", lambda: "Ubuntu 24.04")
+        monkeypatch.setattr(packages, "missing", lambda kinds: ["mmdebstrap"])
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        for command in ("up", "image"):
+            assert cli.main([command, "host1"]) == 77
+        assert capsys.readouterr().err.count("it needs Debian 12 or newer, and this is Ubuntu 24.04.\n") == 2

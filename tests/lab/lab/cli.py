@@ -24,13 +24,14 @@ from typing import Any
 import yaml
 
 from . import images, leftovers, network, packages, rootfs, spec, ssh
-from .errors import LabError
+from .errors import LabError, Unsuitable
 from .lives import Lives, require_root
 from .state import RUNNING, STATE, State, memory
 from .tools import last_lines, say
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines.yml"
 LEAVE = b"\x1d"  # Ctrl-]
+UNSUITABLE = 77  # the exit status of a test that could not be run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -39,6 +40,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         lab = spec.load(Path(os.environ.get("HOSTPREP_LAB_MACHINES") or MACHINES))
         return int(options.run(Lives(lab, State(options.lab)), options) or 0)
+    except Unsuitable as error:
+        print(error, file=sys.stderr)
+        return UNSUITABLE
     except LabError as error:
         print(error, file=sys.stderr)
         return 2
@@ -168,6 +172,7 @@ def _list(lives: Lives, options: argparse.Namespace) -> None:
 
 def _image(lives: Lives, options: argparse.Namespace) -> None:
     machines = [lives.lab.machine(name) for name in options.names]
+    packages.require_debian({m.kind for m in machines})
     require_root()
     packages.ensure({m.kind for m in machines})
     for machine in machines:

@@ -83,6 +83,7 @@ class Lives:
             raise LabError("A port for ssh can be given for one machine at a time.")
         if cmdline is not None and any(m.kind == "qemu" for m in machines):
             raise LabError("--cmdline is for nspawn hosts; a QEMU machine gets its arguments from its boot loader.")
+        packages.require_debian({m.kind for m in machines})
         require_root()
         packages.ensure({m.kind for m in machines})
         with self.state.locked():
