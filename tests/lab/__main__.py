@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import sys
 
-from lab.cli import main
+try:
+    from lab.cli import main
+except ModuleNotFoundError as missing:
+    if missing.name != "yaml":
+        raise
+    print("The lab needs PyYAML, which this Python does not have: apt-get install python3-yaml", file=sys.stderr)
+    sys.exit(2)
 
 sys.exit(main(sys.argv[1:]))

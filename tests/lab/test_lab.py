@@ -100,6 +100,24 @@ def clean():
     assert not any(left().values()), left()
 
 
+def gone(process):
+    for _try in range(300):
+        if state.start_time(process) is None:
+            return
+        time.sleep(0.1)
+    pytest.fail(f"Process {process} did not end.")
+
+
+@contextlib.contextmanager
+def small(folder, size, inodes=0):
+    """A file system in memory, of that size and (for another number than 0) with so many files at most."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "hp-small", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
 @contextlib.contextmanager
 def booted(*names, **options):
     lab("up", *names, *(w for key, value in options.items() for w in (f"--{key}", value)))
@@ -236,7 +254,9 @@ class TestNew:
             line.sendall(b"\necho answer-$((6 * 7))\n")
             seen = b""
             while b"answer-42" not in seen:
-                seen += line.recv(4096)
+                data = line.recv(4096)
+                assert data, f"The console was closed; it had said {seen!r}."
+                seen += data
 
     def test_a_power_cut_keeps_what_was_synced_and_a_reset_boots_again(self):
         identity = inside("new", "cat /proc/sys/kernel/random/boot_id; echo kept > /root/kept; sync /root/kept")
@@ -355,7 +375,7 @@ class TestHosts:
         )
         assert "isolcpus" not in said(facts["old"])
         lab("ssh", "host1", "systemctl reboot", check=False)
-        lab("wait", "host1")
+        lab("wait", "host1", "--boot-id", before)
         facts = ask("host1", boot="cat /proc/sys/kernel/random/boot_id", cmdline="cat /proc/cmdline")
         assert said(facts["boot"]) != before
         assert said(facts["cmdline"]).startswith("BOOT_IMAGE=") and "isolcpus=managed_irq,2-3" in said(facts["cmdline"])
@@ -371,13 +391,29 @@ class TestHosts:
         lab("up", "host3", "--cmdline", "BOOT_IMAGE=/vmlinuz nohz_full=1-3")
         try:
             assert inside("host3", "cat /proc/cmdline") == "BOOT_IMAGE=/vmlinuz nohz_full=1-3"
-            inside(
-                "host3", "mkdir -p /etc/lab/proc-irq/7 && echo f > /etc/lab/proc-irq/7/smp_affinity; systemctl reboot"
-            )
-            lab("wait", "host3")
+            inside("host3", "mkdir -p /etc/lab/proc-irq/7 && echo f > /etc/lab/proc-irq/7/smp_affinity")
+            lab("reboot", "host3")
             assert inside("host3", "cat /proc/irq/7/smp_affinity") == "f"
         finally:
             lab("down", "host3")
+
+    @pytest.mark.parametrize("start", ["up", "power-on"])
+    def test_one_that_powered_itself_off_starts_again_with_its_disk_and_its_forwards(self, start):
+        port = lab("forward", "host2", "5201").stdout
+        process = STATE.read("host2").process.pid
+        lab("ssh", "host2", "touch /root/mine; systemctl poweroff", check=False)
+        gone(process)
+        assert "is not running (it is off)" in refused("ssh", "host2", "true")
+        lab(start, "host2")
+        assert inside("host2", "ls /root/mine") == "/root/mine"
+        assert lab("forward", "host2", "5201").stdout == port
+
+    def test_one_whose_process_died_starts_again(self):
+        process = STATE.read("host2").process.pid
+        os.kill(process, signal.SIGKILL)  # the loop alone: the host itself still runs
+        gone(process)
+        lab("up", "host2")
+        assert inside("host2", "hostname") == "host2"
 
     def test_the_inventory_and_the_ssh_configuration_reach_them(self):
         text = lab("inventory", "host1", "host2").stdout
@@ -426,12 +462,42 @@ class TestRefusals:
             assert f"Port {port} of 127.0.0.1 is taken" in refused("up", "host1", "--ssh-port", str(port))
 
     def test_no_disk_space(self, tmp_path):
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "hp-small", tmp_path], check=True)
-        try:
+        with small(tmp_path, "64m"):
             text = refused("image", "host1", XDG_CACHE_HOME=str(tmp_path))
             assert re.search(r"no room for an image of host1: .* has \d+ MiB free, and it needs \d+ MiB", text)
-        finally:
-            subprocess.run(["umount", tmp_path], check=True)
+
+    def test_a_full_disk(self, tmp_path):
+        places = {"XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "64k"):
+            (tmp_path / "full").write_bytes(b"x" * 65536)
+            assert "no room for an image of host1" in refused("image", "host1", **places)
+            assert "no room for an image of host1" in refused("up", "host1", **places)
+            lab("clean", **places)  # which is how room is made
+
+    def test_a_disk_that_takes_no_more_files(self, tmp_path):
+        places = {"XDG_CACHE_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "64m", inodes=1):
+            assert "no room for an image of host1" in refused("image", "host1", **places)
+            for command in (("up", "host1"), ("clean",)):
+                text = refused(*command, **places)
+                assert re.fullmatch(r"`\w+` could not be finished \(/.*: No space left .*make room there.*\n", text), (
+                    text
+                )
+
+    def test_a_disk_that_fills_up_while_a_machine_runs(self, tmp_path):
+        images.ensure(MACHINES.machine("host1"))
+        place = {"XDG_STATE_HOME": str(tmp_path)}
+        with small(tmp_path, "2g"):
+            lab("up", "host1", **place)
+            try:
+                usage = os.statvfs(tmp_path)
+                used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
+                subprocess.run(["mount", "-o", f"remount,size={used}", tmp_path], check=True)
+                text = refused("power-cut", "host1", **place)
+                assert re.search(r"`power-cut` could not be finished \(.*/host1/state\.new: No space left", text), text
+            finally:
+                lab("clean", **place)
+            assert list(tmp_path.glob("*/lab/*")) == []
 
     def test_a_description_with_an_error(self, tmp_path):
         file = tmp_path / "mine.yml"

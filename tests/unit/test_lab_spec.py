@@ -115,6 +115,12 @@ def test_mac_addresses_are_stable_local_and_distinct():
         ("machines.one.roots", {"zz": 1}, ["one.roots", "'zz'"]),
         ("machines.one.roots", {80: 1}, ["one.roots", "80", "quotes"]),
         ("machines.one.spare_ports", ["40"], ["one.spare_ports", "'40'", "roots"]),
+        ("machines.one.spare_ports", "80", ["one.spare_ports", "list"]),
+        (
+            "machines.one.nics.more",
+            {"model": "igb", "net": "lab"},
+            ["one.nics", "data and more", "net: lab", "one address"],
+        ),
         ("machines.one.nics.data.root", "40", ["one.nics.data.root", "'40'"]),
         ("machines.one.nics.data.model", "mlx5", ["one.nics.data.model", "'mlx5'", "igb"]),
         ("machines.one.nics.data.net", "user", ["one.nics", "exactly one NIC"]),
@@ -142,6 +148,35 @@ def test_what_cannot_be_built_is_refused_in_one_sentence_that_names_the_key(path
     assert "\n" not in text
 
 
+def test_the_documentation_has_every_key():
+    text = (LAB.parents[1] / "docs" / "lab.md").read_text(encoding="utf-8")
+    keys = {"network", "package_sets", "defaults", "machines"} | spec._QEMU_KEYS | spec._NSPAWN_KEYS
+    assert {key for key in keys if f"`{key}`" not in text} == set()
+
+
+def paths(data, above=()):
+    for key, value in data.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from paths(value, (*above, key))
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], {}, "", "x", 0, -1, 1.5, True, [None], [[]], [{}], {"x": None}, {1: 2}, {None: []}]
+)
+def test_no_value_of_any_key_is_a_traceback(value):
+    for path in paths(SMALL):
+        data = copy.deepcopy(SMALL)
+        place = data
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        try:
+            spec.parse(data)
+        except LabError as refusal:
+            assert "\n" not in str(refusal)
+
+
 def test_the_file_that_ships_is_valid_and_has_the_machines_that_the_tests_name():
     lab = spec.load(LAB / "machines.yml")
     assert {"new", "old", "lvm", "btrfs", "sdboot", "host1", "host2"} <= set(lab.machines)
@@ -155,6 +190,9 @@ def test_a_file_that_is_missing_or_no_yaml_is_said_plainly(tmp_path):
     broken = tmp_path / "broken.yml"
     broken.write_text("machines: [", encoding="utf-8")
     with pytest.raises(LabError, match="is not YAML"):
+        spec.load(broken)
+    broken.write_bytes(b"machines: \xff\xfe")
+    with pytest.raises(LabError, match="is not text in UTF-8"):
         spec.load(broken)
     broken.write_text("machines: {x: {kind: vm}}", encoding="utf-8")
     with pytest.raises(LabError, match=r"broken\.yml: x\.kind"):

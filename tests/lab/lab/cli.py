@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,13 +24,14 @@ from typing import Any
 import yaml
 
 from . import images, leftovers, network, packages, rootfs, spec, ssh
-from .errors import LabError
+from .errors import LabError, Unsuitable
 from .lives import Lives, require_root
-from .state import RUNNING, State, images_in_use, memory
+from .state import RUNNING, STATE, State, memory
 from .tools import last_lines, say
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines.yml"
 LEAVE = b"\x1d"  # Ctrl-]
+UNSUITABLE = 77  # the exit status of a test that could not be run
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,15 +40,50 @@ def main(argv: Sequence[str]) -> int:
     try:
         lab = spec.load(Path(os.environ.get("HOSTPREP_LAB_MACHINES") or MACHINES))
         return int(options.run(Lives(lab, State(options.lab)), options) or 0)
+    except Unsuitable as error:
+        print(error, file=sys.stderr)
+        return UNSUITABLE
     except LabError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever read the answer has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # of standard output (sockets raise LabError): whoever read the answer has seen enough
+        _drop_output()
         return 141
+    except OSError as error:
+        print(_sentence(error, options.command), file=sys.stderr)
+        return 2
+
+
+def _answer(text: str, end: str = "\n") -> None:
+    try:
+        print(text, end=end, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        raise LabError(f"The answer could not be written to standard output ({error.strerror}).") from None
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again at the interpreter's end, which would say so in its own words."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(error: OSError, command: str) -> str:
+    """What the system refused: what was being done, to which file, why, and what helps."""
+    reason, todo = error.strerror or str(error), "put that right"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        todo = "make room there"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        todo = "the lab must be able to write there: be root, or move it (XDG_CACHE_HOME, XDG_STATE_HOME)"
+    where = f"{error.filename}: " if error.filename else ""
+    if error.errno == errno.ENOSPC and not where:
+        free = ((path, next(p for p in (path, *path.parents) if p.exists())) for path in (images.CACHE, STATE))
+        reason += "; " + ", ".join(f"{path} has {shutil.disk_usage(there).free // 2**20} MiB" for path, there in free)
+    return f"`{command}` could not be finished ({where}{reason}): {todo}, and run it again."
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     add("net", _net, "run a command in the lab's own network namespace").add_argument("words", **words)
     machine(add("inventory", _inventory, "an Ansible inventory of the running machines, as YAML"), "*")
     clean = add("clean", _clean, "end and remove every machine of this lab, and all leftovers")
-    clean.add_argument("--cache", action="store_true", help="the images too")
+    clean.add_argument(
+        "--cache", action="store_true", help="the images too, but for those that machines of other labs stand on"
+    )
     clean.add_argument("--stale", action="store_true", help="the images that no machine is made from any more")
     for command in (listing, status):
         command.add_argument("--json", action="store_true", help="as JSON")
@@ -132,12 +172,15 @@ def _list(lives: Lives, options: argparse.Namespace) -> None:
 
 def _image(lives: Lives, options: argparse.Namespace) -> None:
     machines = [lives.lab.machine(name) for name in options.names]
+    packages.require_debian({m.kind for m in machines})
     require_root()
     packages.ensure({m.kind for m in machines})
+    for machine in machines:
+        images.require_room(machine)
     with lives.state.locked():
         lives.remove_leftovers()
     for machine in machines:
-        print(images.ensure(machine).folder)
+        _answer(str(images.ensure(machine).folder))
 
 
 def _up(lives: Lives, options: argparse.Namespace) -> None:
@@ -176,12 +219,12 @@ def _status(lives: Lives, options: argparse.Namespace) -> None:
 
 def _show(rows: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(rows, indent=1))
+        _answer(json.dumps(rows, indent=1))
     elif rows:
         table = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for row in table:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            _answer("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _cell(value: Any) -> str:
@@ -200,7 +243,7 @@ def _console(lives: Lives, options: argparse.Namespace) -> None:
     folder = lives.state.machine_folder(lives.record(options.name).name)
     log = folder / "console.log"
     if options.log is not None:
-        print("\n".join(last_lines(log, options.log)))
+        _answer("\n".join(last_lines(log, options.log)))
         return
     lives.running(options.name)
     if not (folder / "console.sock").exists():
@@ -208,7 +251,12 @@ def _console(lives: Lives, options: argparse.Namespace) -> None:
             f"{options.name} is an nspawn host, whose console only writes: `console --log {options.name}` shows it."
         )
     with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(folder / "console.sock"))
+        try:
+            line.connect(str(folder / "console.sock"))
+        except OSError as error:
+            raise LabError(
+                f"The console of {options.name} does not answer ({error.strerror}): `console --log {options.name}` shows what it said."
+            ) from None
         terminal = sys.stdin.isatty()
         say(f"Console of {options.name}; Ctrl-] leaves it.")
         saved = termios.tcgetattr(0) if terminal else None
@@ -217,13 +265,16 @@ def _console(lives: Lives, options: argparse.Namespace) -> None:
                 tty.setraw(0)
             while True:
                 for ready in select.select([line.fileno(), 0], [], [])[0]:
-                    data = os.read(ready, 4096)
+                    try:
+                        data = os.read(ready, 4096)
+                        if ready == 0 and data and LEAVE not in data:
+                            line.sendall(data)
+                    except ConnectionError:  # the machine has ended
+                        return
                     if not data or (ready == 0 and LEAVE in data):
                         return
                     if ready:
                         os.write(1, data)
-                    else:
-                        line.sendall(data)
         finally:
             if saved:
                 termios.tcsetattr(0, termios.TCSADRAIN, saved)
@@ -247,7 +298,7 @@ def _reset(lives: Lives, options: argparse.Namespace) -> None:
 
 
 def _nic_add(lives: Lives, options: argparse.Namespace) -> None:
-    print(lives.nic_add(options.name, options.nic, options.model, options.net))
+    _answer(lives.nic_add(options.name, options.nic, options.model, options.net))
 
 
 def _nic_remove(lives: Lives, options: argparse.Namespace) -> None:
@@ -255,7 +306,7 @@ def _nic_remove(lives: Lives, options: argparse.Namespace) -> None:
 
 
 def _forward(lives: Lives, options: argparse.Namespace) -> None:
-    print(lives.forward(options.name, options.inside, options.outside))
+    _answer(str(lives.forward(options.name, options.inside, options.outside)))
 
 
 def _net(lives: Lives, options: argparse.Namespace) -> int:
@@ -269,7 +320,7 @@ def _net(lives: Lives, options: argparse.Namespace) -> int:
 
 
 def _inventory(lives: Lives, options: argparse.Namespace) -> None:
-    print(inventory(lives, options.names), end="")
+    _answer(inventory(lives, options.names), end="")
 
 
 def inventory(lives: Lives, names: Sequence[str]) -> str:
@@ -294,22 +345,19 @@ def _reboot(lives: Lives, options: argparse.Namespace) -> None:
 
 
 def _wait(lives: Lives, options: argparse.Namespace) -> None:
-    lives.running(options.name)
     with lives.state.locked():
+        lives.running(options.name)
         limit = options.timeout or lives.lab.machine(options.name).timeout
         lives.wait(options.name, limit, other_than=options.boot_id)
 
 
 def _clean(lives: Lives, options: argparse.Namespace) -> None:
-    lives.clean(options.cache)
-    if options.stale:
+    lives.clean()
+    if options.cache:
+        lives.remove_images(())
+    elif options.stale:
         wanted = {
             path for m in lives.lab.machines.values() for path in (images.place(m), rootfs.archive(images.CACHE, m))
         }
-        for path in images.stale(wanted | images_in_use()):
-            say(f"Removing {path}, which no machine is made from any more.")
-            if path.is_dir():
-                rootfs.remove_tree(path)
-            else:
-                path.unlink()
+        lives.remove_images(wanted)
     say(f"The lab {lives.state.lab} is clean.")

@@ -8,3 +8,7 @@ from __future__ import annotations
 
 class LabError(Exception):
     """Something that the user can put right; the text is one plain sentence, further lines are evidence (a log's end)."""
+
+
+class Unsuitable(LabError):
+    """This machine cannot run the lab, whatever the user does; what needs the lab is skipped here."""

@@ -11,14 +11,14 @@ needed; what needs a running machine (grub-install, LVM, bootctl) is done by the
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from . import guest, qemu, rootfs
 from .errors import LabError
 from .spec import Machine
 from .state import Process, this_process
-from .tools import NICE, Waiting, last_line, last_lines, run, say
+from .tools import NICE, Waiting, last_line, last_lines, locked, remove, run, say, write
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lo0.rke2_hostprep" / "lab"
 FREE_MIB = {"qemu": 3000, "nspawn": 1200}  # while it is made, beside what its tree needs
@@ -80,8 +80,17 @@ def read(folder: Path) -> Image | None:
     """The image in that folder of the cache; None if there is none."""
     try:
         return Image(folder, json.loads((folder / "image.json").read_text(encoding="utf-8"))["kernel"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def using() -> contextlib.AbstractContextManager[None]:
+    """While it is held nothing is taken from the cache: from finding an image until a machine's state names it."""
+    return locked(CACHE / "locks" / "cache", "Another command removes images", shared=True)
+
+
+def removing() -> contextlib.AbstractContextManager[None]:
+    return locked(CACHE / "locks" / "cache", "Another command makes images, or machines from them")
 
 
 def ensure(machine: Machine) -> Image:
@@ -89,43 +98,40 @@ def ensure(machine: Machine) -> Image:
     found = find(machine)
     if found:
         return found
-    (CACHE / "locks").mkdir(parents=True, exist_ok=True)
-    # Trees first: what waits for one finds it in the cache.
-    for name in (f"rootfs-{rootfs.key(machine)}", f"image-{key(machine)}"):
-        with _locked(name), scratch() as work:
-            if name.startswith("rootfs"):
-                if not rootfs.archive(CACHE, machine).exists():
-                    require_space(CACHE, rootfs.FREE_MIB + FREE_MIB[machine.kind], f"an image of {machine.name}")
-                rootfs.build(CACHE, machine, work)
-            elif not find(machine):
-                require_space(CACHE, FREE_MIB[machine.kind], f"an image of {machine.name}")
-                begin = time.monotonic()
-                kernel = (_host if machine.kind == "nspawn" else _disk)(machine, work)
-                facts = {"kernel": kernel, "machine": machine.name, "seconds": round(time.monotonic() - begin)}
-                (work / "image" / "image.json").write_text(json.dumps(facts), encoding="utf-8")
-                place(machine).parent.mkdir(parents=True, exist_ok=True)
-                os.replace(work / "image", place(machine))
-    image = find(machine)
-    assert image, place(machine)
-    return image
+    require_room(machine)  # before anything is written: a full disk takes no lock file either
+    with using():
+        # Trees first: what waits for one finds it in the cache.
+        for name in (f"rootfs-{rootfs.key(machine)}", f"image-{key(machine)}"):
+            with locked(CACHE / "locks" / name, f"Another run makes {name}"), scratch() as work:
+                require_room(machine)  # other builds may have taken it meanwhile
+                if name.startswith("rootfs"):
+                    rootfs.build(CACHE, machine, work)
+                elif not find(machine):
+                    begin = time.monotonic()
+                    kernel = (_host if machine.kind == "nspawn" else _disk)(machine, work)
+                    facts = {"kernel": kernel, "machine": machine.name, "seconds": round(time.monotonic() - begin)}
+                    write(work / "image" / "image.json", json.dumps(facts))
+                    place(machine).parent.mkdir(parents=True, exist_ok=True)
+                    remove(place(machine))  # the rest of one whose removal was cut short
+                    os.replace(work / "image", place(machine))
+        image = find(machine)
+        assert image, place(machine)
+        return image
+
+
+def require_room(machine: Machine) -> None:
+    """For what of the machine's image is not in the cache yet."""
+    if not find(machine):
+        tree = 0 if rootfs.archive(CACHE, machine).exists() else rootfs.FREE_MIB
+        require_space(CACHE, tree + FREE_MIB[machine.kind], f"an image of {machine.name}")
 
 
 def require_space(folder: Path, mib: int, what: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(folder).free // 2**20
+    """Makes nothing: the folder need not be there yet."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    free = shutil.disk_usage(there).free // 2**20
     if free < mib:
         raise LabError(f"There is no room for {what}: {folder} has {free} MiB free, and it needs {mib} MiB.")
-
-
-@contextlib.contextmanager
-def _locked(name: str) -> Iterator[None]:
-    with open(CACHE / "locks" / name, "w", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with Waiting(f"Another run makes {name}; waiting for it"):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager
@@ -144,8 +150,8 @@ def abandoned() -> list[Path]:
     """The scratch folders of builds that were killed."""
     found = []
     for folder in (CACHE / "tmp").glob("build-*"):
-        _build, pid, started, _random = folder.name.split("-", 3)
-        if not Process(int(pid), int(started)).alive:
+        named = re.match(r"build-(\d+)-(\d+)-", folder.name)
+        if named and not Process(int(named[1]), int(named[2])).alive:
             found.append(folder)
     return found
 
@@ -159,7 +165,7 @@ def _tree(machine: Machine, files: dict[str, guest.File], root: Path) -> None:
     for path, file in files.items():
         target = root / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(file.text, encoding="utf-8")
+        write(target, file.text)
         target.chmod(file.mode)
     for unit in machine.disabled:
         run(["chroot", root, "sh", "-c", "systemctl -q list-unit-files --no-legend \"$1\" | grep -q . && systemctl -q disable \"$1\" 2>/dev/null; exit 0",
@@ -211,14 +217,7 @@ def _disk(machine: Machine, work: Path) -> str:
     command = qemu.first_boot(
         machine, disk, root / f"boot/vmlinuz-{kernels[0]}", root / f"boot/initrd.img-{kernels[0]}", console
     )
-    with Waiting(
-        f"{machine.name}: first boot, which installs the boot loader ({machine.boot})", lambda: last_line(console)
-    ):
-        run(
-            [*NICE, "setpriv", "--pdeathsig", "KILL", *command],
-            f"The first boot of {machine.name}",
-            timeout=FIRST_BOOT_LIMIT,
-        )
+    _first_boot(machine, command, console)
     if guest.FINISHED not in "\n".join(last_lines(console, 30)):
         raise LabError(
             "\n".join(
@@ -231,6 +230,21 @@ def _disk(machine: Machine, work: Path) -> str:
     os.chmod(disk, 0o444)
     say(f"{machine.name}: image with kernel {kernels[0]} is ready")
     return kernels[0]
+
+
+def _first_boot(machine: Machine, command: Sequence[str], console: Path) -> None:
+    with Waiting(
+        f"{machine.name}: first boot, which installs the boot loader ({machine.boot})", lambda: last_line(console)
+    ):
+        try:
+            run(
+                [*NICE, "setpriv", "--pdeathsig", "KILL", *command],
+                f"The first boot of {machine.name}",
+                timeout=FIRST_BOOT_LIMIT,
+            )
+        except LabError as error:  # the console's log goes with the scratch folder
+            said = last_lines(console, 30)
+            raise LabError("\n".join([str(error), "Its console ended with:", *(said or ["(nothing)"])])) from None
 
 
 def copy_sparse(source: Path, target: Path, offset: int) -> None:
@@ -252,7 +266,6 @@ def copy_sparse(source: Path, target: Path, offset: int) -> None:
                 position += len(data)
 
 
-def stale(wanted: set[Path]) -> list[Path]:
-    """What lies in the cache and no machine of the lab is made from any more."""
-    present = [p for kind in ("rootfs", "qemu", "nspawn") for p in (CACHE / kind).glob("*")]
-    return [p for p in present if p not in wanted]
+def present() -> list[Path]:
+    """The images and the trees that lie in the cache."""
+    return sorted(p for kind in ("qemu", "nspawn", "rootfs") for p in (CACHE / kind).glob("*"))

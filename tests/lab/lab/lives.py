@@ -11,16 +11,29 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import guest, images, leftovers, network, nspawn, packages, qemu, rootfs, ssh
+from . import guest, images, leftovers, network, nspawn, packages, qemu, ssh
 from .errors import LabError
 from .qmp import Qmp
 from .spec import Lab, Machine, mac
-from .state import OFF, RUNNING, STARTING, Process, Record, State, children, kill, this_process, unmount
-from .tools import NICE, Waiting, last_line, last_lines, run, say
+from .state import (
+    OFF,
+    RUNNING,
+    STARTING,
+    Process,
+    Record,
+    State,
+    children,
+    images_in_use,
+    kill,
+    this_process,
+    unmount,
+)
+from .tools import NICE, Waiting, last_line, last_lines, remove, run, say, write
 
 FREE_MIB = 1500  # what one machine may write
 SPARE_MIB = 300  # of memory beside the machines'
@@ -70,6 +83,7 @@ class Lives:
             raise LabError("A port for ssh can be given for one machine at a time.")
         if cmdline is not None and any(m.kind == "qemu" for m in machines):
             raise LabError("--cmdline is for nspawn hosts; a QEMU machine gets its arguments from its boot loader.")
+        packages.require_debian({m.kind for m in machines})
         require_root()
         packages.ensure({m.kind for m in machines})
         with self.state.locked():
@@ -85,26 +99,39 @@ class Lives:
                     todo.append(machine)
             if not todo:
                 return
-            found = {m.name: images.ensure(m) for m in todo}
-            self._require_memory(todo)
-            images.require_space(self.state.folder, FREE_MIB * len(todo), " and ".join(m.name for m in todo))
+            for machine in todo:
+                images.require_room(machine)
             made = [m.name for m in todo if self.state.read(m.name) is None]
             try:
-                for machine in todo:
-                    self._start(machine, found[machine.name], ssh_port, cmdline)
+                with images.using():
+                    found = {m.name: images.ensure(m) for m in todo}
+                    self._require_memory(todo)
+                    images.require_space(self.state.folder, FREE_MIB * len(todo), " and ".join(m.name for m in todo))
+                    for machine in todo:
+                        self._start(machine, found[machine.name], ssh_port, cmdline)
                 self._wait_all(todo, limit)
             except BaseException:
-                self._down(made)
-                for machine in todo:
-                    if machine.name not in made:
-                        self._off(machine.name)
-                self._remove_idle_network()
+                self._undo(made, [m.name for m in todo if m.name not in made])
                 raise
+
+    def _undo(self, made: Sequence[str], started: Sequence[str]) -> None:
+        """After a failure, which must not be hidden by what cannot be taken back either: that is said beside it."""
+        steps: list[Callable[[], None]] = [partial(self._down, [name]) for name in made]
+        steps += [partial(self._off, name) for name in started]
+        for step in [*steps, self.write_ssh_config, self._remove_idle_network]:
+            try:
+                step()
+            except LabError as error:
+                say(str(error))
+            except OSError as error:
+                say(f"{error.filename or self.state.folder}: {error.strerror}.")
 
     def _start(self, machine: Machine, image: images.Image, ssh_port: int = 0, cmdline: str | None = None) -> None:
         """Powers a machine on, made first if it does not exist."""
         name, folder = machine.name, self.state.machine_folder(machine.name)
         old = self.state.read(name)
+        if old:
+            self._end(old)  # a machine that ended by itself leaves its forwards, which hold its ports
         port = network.free_port(ssh_port or (old.ssh_port if old else 0))
         record = old or Record(name, machine.kind, STARTING, this_process(), str(image.folder), port)
         if Path(record.image) != image.folder:
@@ -123,7 +150,7 @@ class Lives:
         else:
             if old is None:
                 self._create_disks(machine, image)
-                (folder / "identity.tar").write_bytes(guest.tar(guest.identity_files(self.lab, machine, key)))
+                write(folder / "identity.tar", guest.tar(guest.identity_files(self.lab, machine, key)))
             pid = self._start_qemu(machine, record)
         record.process = this_process(pid)
         self.state.write(record)
@@ -257,6 +284,7 @@ class Lives:
         """Starts a machine that is off, with the disk that it has."""
         require_root()
         with self.state.locked():
+            self.remove_leftovers()
             record = self.record(name)
             if record.phase == RUNNING:
                 raise LabError(f"{name} is running already.")
@@ -269,7 +297,7 @@ class Lives:
                 self._start(machine, image)
                 self._wait_all([machine], limit)
             except BaseException:
-                self._off(name)
+                self._undo([], [name])
                 raise
 
     def reset(self, name: str, limit: float | None = None) -> None:
@@ -305,15 +333,18 @@ class Lives:
         record = self.state.read(name)
         if record:
             self._end(record)
-            kill([pid for pid, machine in self.state.processes().items() if machine == name])
             record.phase, record.process, record.helpers = OFF, None, []
             self.state.write(record)
 
     def _end(self, record: Record) -> None:
-        """Ends every process of a machine."""
+        """Ends every process of a machine, those that its record does not name too."""
         # The loop around nspawn first: it must not start the host again.
         pids = children(record.process.pid) if record.running and record.process else []
         kill([*pids, *(h.pid for h in record.helpers if h.alive)])
+        self._end_others(record.name)
+
+    def _end_others(self, name: str) -> None:
+        kill([pid for pid, machine in self.state.processes().items() if machine == name])
 
     def down(self, names: Sequence[str]) -> None:
         """Ends machines and removes all that they had."""
@@ -322,6 +353,7 @@ class Lives:
             self.lab.machine(name)
         with self.state.locked():
             self._down(names)
+            self.write_ssh_config()
             self._remove_idle_network()
 
     def _down(self, names: Iterable[str]) -> None:
@@ -329,10 +361,10 @@ class Lives:
             record = self.state.read(name)
             if record:
                 self._end(record)
-            kill([pid for pid, machine in self.state.processes().items() if machine == name])
+            else:
+                self._end_others(name)
             nspawn.remove(self.state, name)
-            rootfs.remove_tree(self.state.machine_folder(name))
-        self.write_ssh_config()
+            remove(self.state.machine_folder(name))
 
     def _remove_idle_network(self) -> None:
         if not self.state.names():
@@ -439,37 +471,58 @@ class Lives:
     def write_ssh_config(self) -> None:
         ports = {r.name: r.ssh_port for r in (self.state.read(n) for n in self.state.names()) if r}
         if self.state.folder.is_dir():
-            ssh.config_file(self.state.folder).write_text(ssh.config(self.state.folder, ports), encoding="utf-8")
+            write(ssh.config_file(self.state.folder), ssh.config(self.state.folder, ports))
 
     # -- leftovers ----------------------------------------------------------------------------------------------------------
 
     def remove_leftovers(self) -> None:
         """Finds and removes them, and says so; call it with the lock held."""
+        found = self._found_leftovers()
+        if found:
+            for name in sorted({f.off for f in found if f.off}):
+                self._off(name)
+            self._remove(found)
+            self.write_ssh_config()
+            self._remove_idle_network()
+
+    def _found_leftovers(self) -> list[leftovers.Leftover]:
         found = leftovers.find(self.state)
-        if not found:
-            return
-        say(f"Leftovers of a run that was killed: {'; '.join(f.what for f in found)}. Removing them.")
-        for name in sorted({f.off for f in found if f.off}):
-            self._off(name)
+        if found:
+            say(f"Leftovers of a run that was killed: {'; '.join(f.what for f in found)}. Removing them.")
+        return found
+
+    def _remove(self, found: Sequence[leftovers.Leftover]) -> None:
         self._down(sorted({f.machine for f in found if f.machine}))
         for each in found:
             if each.folder:
-                rootfs.remove_tree(each.folder)
-        self._remove_idle_network()
+                remove(each.folder)
 
-    def clean(self, cache: bool) -> None:
-        """Ends and removes every machine, all leftovers and the lab's state; with ``cache`` the images too."""
+    def clean(self) -> None:
+        """Ends and removes every machine, all leftovers and the lab's state. It writes nothing: the disk may be full."""
         require_root()
         with self.state.locked():
-            self.remove_leftovers()
+            self._remove(self._found_leftovers())
             self._down(self.state.names())
             network.remove(self.state.namespace)
             for point in self.state.mounts():
                 unmount(point)
-            shutil.rmtree(self.state.folder)
-        if cache:
-            for folder in [images.CACHE / kind for kind in ("rootfs", "qemu", "nspawn", "locks")]:
-                rootfs.remove_tree(folder)
+            remove(self.state.folder)
+
+    def remove_images(self, wanted: Container[Path]) -> None:
+        """Removes what lies in the cache, but for these and for what machines of any lab stand on."""
+        require_root()
+        with images.removing():
+            used = images_in_use()
+            for path in images.present():
+                if path in wanted:
+                    continue
+                if path in used:
+                    say(f"Keeping {path}, which machines stand on (lab/machine): {', '.join(used[path])}.")
+                else:
+                    say(f"Removing {path}.")
+                    if path.is_dir():
+                        remove(path / "image.json")  # first, so that one whose removal is cut short counts as none
+                    remove(path)
 
 
 def require_root() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from . import guest, network
 from .spec import Lab, Machine
 from .state import CGROUPS, State, kill, remove_cgroup, unmount
-from .tools import run
+from .tools import run, write
 
 RUN = Path("/run/systemd/nspawn")
 REBOOT = 133  # nspawn's exit status when the host asked for a reboot
@@ -33,7 +33,7 @@ def create(state: State, lab: Lab, machine: Machine, image: Path, public_key: st
     if cmdline is not None:
         files["/etc/lab/cmdline"] = guest.File(cmdline.strip() + "\n")
     run(
-        ["tar", "-x", "-C", _mounted(state, machine, image), "-f", _write(folder / "identity.tar", guest.tar(files))],
+        ["tar", "-x", "-C", _mounted(state, machine, image), "-f", write(folder / "identity.tar", guest.tar(files))],
         "Writing the host's files",
     )
 
@@ -71,10 +71,7 @@ def start(state: State, lab: Lab, machine: Machine, image: Path) -> int:
     ]
     script = folder / "run.sh"
     groups = "".join(f"echo $$ > {shlex.quote(str(g / 'cgroup.procs'))}\n" for g in _cgroups(name))
-    script.write_text(
-        f"#!/bin/sh\n{groups}while :; do\n    {shlex.join(command)}\n    [ $? = {REBOOT} ] || exit\ndone\n",
-        encoding="utf-8",
-    )
+    write(script, f"#!/bin/sh\n{groups}while :; do\n    {shlex.join(command)}\n    [ $? = {REBOOT} ] || exit\ndone\n")
     with open(folder / "console.log", "ab") as log:
         process = subprocess.Popen(
             ["sh", str(script), name],
@@ -139,8 +136,3 @@ def _cgroups(name: str) -> list[Path]:
                 own.write_text((top / setting).read_text(encoding="utf-8"), encoding="utf-8")
         made.append(group)
     return made
-
-
-def _write(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path

@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import LabError
-from .tools import NICE, Waiting, last_line, run
+from .errors import LabError, Unsuitable
+from .tools import NICE, Waiting, last_line, run, write
 
 MIRROR_VARIABLE = "HOSTPREP_LAB_MIRROR"
 QEMU = "qemu-system-x86"
 OLDEST_QEMU = 8
+OLDEST_DEBIAN = 12
 # program or file that must be there: the package that has it
 NEEDED = {
     "qemu": {
@@ -90,6 +91,32 @@ def read_sources(apt: Path = Path("/etc/apt")) -> list[Source]:
     return found
 
 
+def unsuitable() -> str:
+    """What this machine is, where that is not a Debian which the lab's packages can come from; else empty."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return "a system without /etc/os-release"
+    version = release.get("VERSION_ID", "")  # a Debian that is not released yet has none
+    if release.get("ID") == "debian" and not (version.isdigit() and int(version) < OLDEST_DEBIAN):
+        return ""
+    return f"{release.get('NAME', 'an unnamed system')} {version}".strip()
+
+
+def _refuse_if_unsuitable() -> None:
+    found = unsuitable()
+    if found:
+        raise Unsuitable(
+            f"This machine cannot run the lab: it needs Debian {OLDEST_DEBIAN} or newer, and this is {found}."
+        )
+
+
+def require_debian(kinds: Iterable[str]) -> None:
+    """Refuses a machine that lacks the packages and that they cannot be installed on."""
+    if unsuitable() and missing(kinds):
+        _refuse_if_unsuitable()
+
+
 def codename() -> str:
     try:
         release = platform.freedesktop_os_release()
@@ -110,6 +137,7 @@ def mirror() -> str:
         return named
     source = main_source(read_sources(), codename())
     if source is None:
+        _refuse_if_unsuitable()
         raise LabError(f"No Debian mirror was found in /etc/apt: set {MIRROR_VARIABLE} to the address of one.")
     return source.uris[0]
 
@@ -178,7 +206,7 @@ def _apt(folder: Path, release: str) -> list[str]:
         )
     backports = Source(first.uris, (f"{release}-backports",), ("main",), first.signed_by)
     sources = folder / "lab.sources"
-    sources.write_text("\n".join(_stanza(s) for s in [*own, backports]), encoding="utf-8")
+    write(sources, "\n".join(_stanza(s) for s in [*own, backports]))
     options = {
         "Dir::Etc::SourceList": str(sources),
         "Dir::Etc::SourceParts": "/dev/null",

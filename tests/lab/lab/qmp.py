@@ -28,7 +28,10 @@ class Qmp:
             self.execute("qmp_capabilities")
         except OSError as error:
             self._socket.close()
-            raise LabError(f"QEMU does not answer on {path} ({error.strerror or error}).") from None
+            raise LabError(f"QEMU does not answer on {path} ({_reason(error)}).") from None
+        except LabError:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Qmp:
         return self
@@ -41,10 +44,19 @@ class Qmp:
     def execute(self, command: str, arguments: dict[str, Any] | None = None, descriptor: int | None = None) -> Any:
         """The command's return value; ``descriptor`` goes along with it, for getfd."""
         message = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})}).encode()
-        if descriptor is None:
-            self._socket.sendall(message)
-        else:
-            socket.send_fds(self._socket, [message], [descriptor])
+        try:
+            if descriptor is None:
+                self._socket.sendall(message)
+            else:
+                socket.send_fds(self._socket, [message], [descriptor])
+            return self._answer(command)
+        except OSError as error:
+            raise LabError(
+                f"QEMU did not carry out {command} ({self.path}: {_reason(error)}): `status` shows whether the machine"
+                " still runs, and `power-cycle` starts it anew."
+            ) from None
+
+    def _answer(self, command: str) -> Any:
         while True:
             answer = self._read()
             if "event" in answer:
@@ -57,6 +69,15 @@ class Qmp:
     def wait_event(self, name: str, match: dict[str, Any], timeout: float) -> bool:
         """Whether the event with these data came, or comes within that time."""
         end = time.monotonic() + timeout
+        patience = self._socket.gettimeout()
+        try:
+            return self._event(name, match, end)
+        except OSError as error:
+            raise LabError(f"QEMU did not say {name} ({self.path}: {_reason(error)}).") from None
+        finally:
+            self._socket.settimeout(patience)
+
+    def _event(self, name: str, match: dict[str, Any], end: float) -> bool:
         while True:
             for event in self._events:
                 if event["event"] == name and match.items() <= event.get("data", {}).items():
@@ -78,4 +99,14 @@ class Qmp:
                 raise LabError(f"QEMU closed {self.path}: the machine has ended.")
             self._buffer += data
         line, _newline, self._buffer = self._buffer.partition(b"\n")
-        return json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise LabError(f"What answers on {self.path} is not QEMU: it said {line[:80]!r}.")
+        return answer
+
+
+def _reason(error: OSError) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else error.strerror or str(error)

@@ -131,6 +131,8 @@ def load(path: Path) -> Lab:
         raise LabError(f"{path} could not be read ({error.strerror}).") from None
     except yaml.YAMLError as error:
         raise LabError(f"{path} is not YAML ({' '.join(str(error).split())}).") from None
+    except UnicodeDecodeError as error:
+        raise LabError(f"{path} is not text in UTF-8 ({error.reason} at byte {error.start}).") from None
     try:
         return parse(data)
     except LabError as error:
@@ -142,7 +144,7 @@ def parse(data: Any) -> Lab:
     top = _mapping(data, "the file", {"network", "package_sets", "defaults", "machines"})
     try:
         subnet = ipaddress.IPv4Network(
-            _mapping(top.get("network", {}), "network", {"subnet"}).get("subnet", "10.88.0.0/24")
+            str(_mapping(top.get("network", {}), "network", {"subnet"}).get("subnet", "10.88.0.0/24"))
         )
     except ValueError as error:
         raise LabError(f"network.subnet is no IPv4 network ({error}).") from None
@@ -216,6 +218,14 @@ def _machine(
         )
     if [n.net for n in nics.values()].count("user") != 1:
         raise LabError(f"{name}.nics needs exactly one NIC with net: user, which carries ssh.")
+    on_lab = [nic for nic, card in nics.items() if card.net == "lab"]
+    if len(on_lab) > 1:
+        raise LabError(
+            f"{name}.nics has {' and '.join(on_lab)} with net: lab; a machine has one address there, so leave all but one out."
+        )
+    spare = given.get("spare_ports", [])
+    if not isinstance(spare, list):
+        raise LabError(f'{name}.spare_ports is {spare!r}; it is a list of root buses in quotes, as in ["80"], or [].')
     disks = given.get("disks")
     if not isinstance(disks, list) or not disks:
         raise LabError(f"{name}.disks is {disks!r}; it is a list of {{gib: …, model: …}}, the boot disk first.")
@@ -229,7 +239,7 @@ def _machine(
         memory_mib=tuple(memory),
         roots=tuple(roots.items()),
         nics=tuple(nics.values()),
-        spare_ports=tuple(_root(root, f"{name}.spare_ports", roots) for root in given.get("spare_ports", [])),
+        spare_ports=tuple(_root(root, f"{name}.spare_ports", roots) for root in spare),
         disks=tuple(
             Disk(
                 _integer(d.get("gib"), f"{name}.disks.gib", 1, 64),

@@ -10,7 +10,6 @@ it makes carries that name: the state folder, the network namespaces, the proces
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -22,9 +21,10 @@ from pathlib import Path
 
 from .errors import LabError
 from .network import NAMESPACES, PREFIX
-from .tools import Waiting, run
+from .tools import locked, run, write
 
 STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "lo0.rke2_hostprep" / "lab"
+LOCKS = STATE.with_name("locks")  # beside the labs' folders: `clean` removes those while others wait for a lock
 DEFAULT_LAB = "lab"
 CGROUPS = Path("/sys/fs/cgroup")
 STARTING, RUNNING, OFF = "starting", "running", "off"
@@ -93,13 +93,7 @@ class State:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One change at a time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w", encoding="utf-8") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                with Waiting(f"Another command changes the lab {self.lab}; waiting for it"):
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(LOCKS / f"lab-{self.lab}", f"Another command changes the lab {self.lab}"):
             yield
 
     def names(self) -> list[str]:
@@ -119,8 +113,7 @@ class State:
         path = self.machine_folder(record.name) / "state.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-        os.replace(new, path)
+        os.replace(write(new, json.dumps(asdict(record), indent=1)), path)
 
     def processes(self) -> dict[int, str]:
         """Every process that this lab started for a machine, told by its arguments: {pid: machine}."""
@@ -158,12 +151,14 @@ class State:
         )
 
 
-def images_in_use() -> set[Path]:
-    """The images that machines of any lab stand on."""
-    used = set()
-    for lab in STATE.glob("*"):
-        state = State(lab.name)
-        used |= {Path(r.image) for r in map(state.read, state.names()) if r}
+def images_in_use() -> dict[Path, list[str]]:
+    """The images that machines of any lab stand on: {image: [LAB/MACHINE, …]}."""
+    used: dict[Path, list[str]] = {}
+    for lab in sorted(STATE.glob("*")):
+        with contextlib.suppress(LabError):  # a folder that is no lab's
+            state = State(lab.name)
+            for record in filter(None, map(state.read, state.names())):
+                used.setdefault(Path(record.image), []).append(f"{lab.name}/{record.name}")
     return used
 
 

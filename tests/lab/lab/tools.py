@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -58,6 +61,42 @@ class Waiting:
         while not self._stop.wait(self.every):
             detail = self.detail()
             say(f"{self.what} … {self.elapsed:.0f} s" + (f": {detail}" if detail else ""))
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: str, shared: bool = False) -> Iterator[None]:
+    """Holds the lock of that file; the file stays, because another command may be waiting for this very one."""
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with Waiting(f"{waiting}; waiting for it"):
+                fcntl.flock(lock, how)
+        yield
+
+
+def write(path: Path, data: str | bytes) -> Path:
+    """Writes a file. The system's own error does not name it when the disk is full; this one does."""
+    try:
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    return path
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a tree that may be there; what stays is an error, not left silently."""
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise LabError(
+            f"{path} could not be removed ({error.filename}: {error.strerror}): end what uses it, then run `clean`."
+        ) from None
 
 
 def last_lines(path: Path, count: int) -> list[str]:
