@@ -156,7 +156,7 @@ def _build(program: Program, target: Path, go: str) -> None:
         )
     places = (
         CACHE,
-        *map(Path, run(["go", "env", "GOCACHE", "GOMODCACHE"], what="Go's folders are unknown").split("\n")),
+        *map(Path, run(["go", "env", "GOCACHE", "GOMODCACHE"], what="Go's folders are unknown").splitlines()),
     )
     require_space(
         dict(zip(places, ROOM[program.module])),

@@ -16,21 +16,22 @@ from lab.state import Process, this_process
 from .common import CACHE, ClusterError, say
 
 
-def free_mib(folder: Path) -> int:
-    """What is free on the disk of a folder, which need not exist yet."""
+def _existing(folder: Path) -> Path:
+    """A folder, or the nearest above it that exists: what will be made lies on the same disk."""
     while not folder.exists():
         folder = folder.parent
-    return shutil.disk_usage(folder).free // 2**20
+    return folder
+
+
+def free_mib(folder: Path) -> int:
+    return shutil.disk_usage(_existing(folder)).free // 2**20
 
 
 def require_space(needs: Mapping[Path, int], what: str, variable: str) -> None:
     """Refuses where the disk of a folder has fewer MiB than it needs; folders of one disk share what is free there."""
     disks: dict[int, list[Path]] = {}
     for folder in needs:
-        there = folder
-        while not there.exists():
-            there = there.parent
-        disks.setdefault(there.stat().st_dev, []).append(folder)
+        disks.setdefault(_existing(folder).stat().st_dev, []).append(folder)
     for folders in disks.values():
         free, needed = free_mib(folders[0]), sum(needs[folder] for folder in folders)
         if free < needed:

@@ -19,7 +19,7 @@ from .disk import remove_abandoned
 from .node import Machine, Node, hollow_command, install
 from .pki import CLUSTER
 from .plane import Plane, kubeconfig
-from .processes import port_owner
+from .processes import port_owner, undisturbed
 
 HOLLOW_PORTS = 100  # the first hollow kubelet listens that far above the API server
 
@@ -208,6 +208,7 @@ def hollow(plane: Plane, count: int, patience: float = 180) -> float:
             plane.processes.wait(f"{count} hollow nodes to be Ready", missing, patience, interval=1)
             say(f"{count} hollow nodes are Ready.")
     except BaseException:  # a request to stop too; those that were there stay
-        plane.processes.stop(list(ports))
+        with undisturbed():
+            plane.processes.stop(list(ports))
         raise
     return time.monotonic() - begun

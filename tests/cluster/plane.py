@@ -29,7 +29,7 @@ from . import binaries
 from .common import HERE, SHARED, ClusterError, run, say
 from .disk import require_space
 from .pki import CLUSTER, DAYS, ETCD, FRONT_PROXY, Pki
-from .processes import Processes, port_owner, resident_mib, same_namespace
+from .processes import Processes, port_owner, resident_mib, same_namespace, undisturbed
 
 # The API server's of the lab that has no name of its own; the others follow it. Below the ports that the kernel gives to
 # outgoing connections.
@@ -354,7 +354,8 @@ class Plane:
             self.start(commands(settings, self.state, self.pki, programs), took)
             self.write(self.complete, "")
         except BaseException:  # a request to stop too: what is half there is of no use
-            self.stop()
+            with undisturbed():
+                self.stop()
             raise
         return took
 

@@ -186,6 +186,16 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Requests to stop wait until the block has ended: for what ends other processes, which is soon done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def resident_mib(pid: int) -> float:
     """The memory of a process (VmRSS)."""
     with contextlib.suppress(OSError):  # gone meanwhile

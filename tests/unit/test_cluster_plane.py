@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -188,6 +190,21 @@ def test_what_is_stopped_or_fails_leaves_nothing_running(pretended, monkeypatch,
     with pytest.raises(type(error)):
         pretended.up(plane.Settings())
     assert pretended.processes.running() == {} and not pretended.complete.exists()
+
+
+@LINUX
+def test_a_second_request_to_stop_waits_for_the_first(pretended, monkeypatch):
+    stop = plane.Plane.stop
+
+    def fail(*_words, **_more):
+        monkeypatch.setattr(plane.Plane, "stop", lambda self: os.kill(os.getpid(), signal.SIGINT) or stop(self))
+        raise SystemExit(143)
+
+    monkeypatch.setattr(plane.Plane, "kubectl", fail)
+    with pytest.raises(KeyboardInterrupt):
+        pretended.up(plane.Settings())
+    monkeypatch.setattr(plane.Plane, "stop", stop)
+    assert pretended.processes.running() == {}
 
 
 @LINUX
