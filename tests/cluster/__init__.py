@@ -4,3 +4,8 @@
 """A real Kubernetes control plane and real nodes for the tests; ``python tests/cluster`` is its command."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "lab"))  # for `from lab import …`: the machines beside

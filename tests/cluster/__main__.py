@@ -7,24 +7,44 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import signal
 import sys
+import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the folder is the package "cluster"
 
 from cluster import binaries, fleet, helm, images
-from cluster.common import CACHE, LAB, STATE, ClusterError, Unavailable, say
+from cluster.common import CACHE, STATES, ClusterError, Unavailable, say, state_folder
+from cluster.disk import free_mib, remove_abandoned
 from cluster.machines import Lab
 from cluster.node import Node
-from cluster.plane import PORT, Plane, Settings
+from cluster.plane import PORT, PORT_VARIABLE, Plane, Settings, default_port, port_number
 
+MOST_HOLLOW = 1000
 FAILED = 2  # a refusal, as of the lab's program
+STOPPED, TERMINATED, UNREAD = 130, 143, 141  # as of a shell: 128 and the signal
 SKIPPED = 77  # the exit code of a test that could not be run
+
+
+def port(text: str) -> int:
+    try:
+        return port_number(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def amount(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) <= MOST_HOLLOW):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes: allowed are 0 to {MOST_HOLLOW}")
+    return int(text)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -36,7 +56,12 @@ def arguments() -> argparse.ArgumentParser:
     up.add_argument(
         "--lab", action="store_true", help="inside the lab's network (tests/lab), so that its machines reach it"
     )
-    up.add_argument("--port", type=int, default=PORT, help="the API server's; four after it are used too (%(default)s)")
+    up.add_argument(
+        "--port",
+        type=port,
+        help=f"the API server's; four after it are used too (default: ${PORT_VARIABLE}, else {PORT} in the lab without a"
+        " name and one that follows from the name in another)",
+    )
     commands.add_parser("down", help="end every process of the cluster; its data and certificates stay")
     commands.add_parser(
         "clean", help="end every process of the cluster and remove its data and certificates; the built programs stay"
@@ -63,7 +88,7 @@ def arguments() -> argparse.ArgumentParser:
     wait.add_argument("--other-boot", metavar="BOOT_ID", help="not satisfied by what it reported in that boot")
     wait.add_argument("--patience", type=float, default=300)
     hollow = commands.add_parser("hollow", help="bring the number of hollow nodes that run as processes here to N")
-    hollow.add_argument("count", type=int, metavar="N")
+    hollow.add_argument("count", type=amount, metavar="N")
     kubectl = commands.add_parser("kubectl", help="run kubectl as the administrator", prefix_chars="+")
     kubectl.add_argument("words", nargs=argparse.REMAINDER, metavar="…")
     commands.add_parser("helm", help="print the path of a real Helm, for rendering by hand")
@@ -76,6 +101,7 @@ def report(took: dict[str, float]) -> None:
 
 def do_build(_plane: Plane, options: argparse.Namespace) -> None:
     begun = time.monotonic()
+    remove_abandoned()
     paths = binaries.need(options.names or list(binaries.PROGRAMS))
     if "pause" in paths:
         paths["images"] = images.make(paths["pause"])
@@ -85,13 +111,15 @@ def do_build(_plane: Plane, options: argparse.Namespace) -> None:
 
 
 def do_up(plane: Plane, options: argparse.Namespace) -> None:
+    remove_abandoned()
+    chosen = options.port or default_port(plane.state.name)
     if options.lab:
         if os.geteuid():
             raise ClusterError("The lab's network can be entered by root only: run this as root, or without --lab.")
         lab = Lab()
-        settings = Settings(lab.namespace, lab.gateway, options.port)
+        settings = Settings(lab.namespace, lab.gateway, chosen)
     else:
-        settings = Settings(port=options.port)
+        settings = Settings(port=chosen)
     report(plane.up(settings))
     print(f"{binaries.need(('kubectl',))['kubectl']} --kubeconfig {plane.admin} get nodes")
 
@@ -170,31 +198,56 @@ ALONE = ("up", "down", "clean", "hollow")  # what starts or ends processes of th
 
 
 @contextlib.contextmanager
-def one_at_a_time() -> Iterator[None]:
-    place = CACHE / "locks" / f"cluster-{LAB}"
+def one_at_a_time(lab: str) -> Iterator[None]:
+    place = CACHE / "locks" / f"cluster-{lab}"
     place.parent.mkdir(parents=True, exist_ok=True)
     with open(place, "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"Another command changes the cluster {LAB}; waiting for it …")
+            say(f"Another command changes the cluster {lab}; waiting for it …")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
+def what_failed(error: OSError) -> str:
+    """One sentence. What the system does not name is not guessed: a full disk is looked for among those written to."""
+    where = f"{error.filename}: " if error.filename else ""
+    tail = ""
+    if error.errno == errno.ENOSPC:
+        places = (CACHE, STATES, Path(tempfile.gettempdir()))
+        tail = f" ({', '.join(f'{place} has {free_mib(place)} MiB free' for place in places)})"
+    return f"{where}{error.strerror or error}{tail}."
+
+
 def main() -> int:
+    # So that what is half made is removed.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda *_: sys.exit(TERMINATED))
     options = arguments().parse_args()
     try:
-        with one_at_a_time() if options.command in ALONE else contextlib.nullcontext():
-            COMMANDS[options.command](Plane(STATE), options)
+        plane = Plane(state_folder())
+        with one_at_a_time(plane.state.name) if options.command in ALONE else contextlib.nullcontext():
+            COMMANDS[options.command](plane, options)
     except Unavailable as missing:
         say(f"SKIPPED: {missing}")
         return SKIPPED
     except ClusterError as error:
         say(str(error))
         return FAILED
+    except KeyboardInterrupt:
+        say("Stopped.")
+        return STOPPED
+    except BrokenPipeError:  # whoever read the answer has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNREAD
     except OSError as error:
-        say(f"{error.filename or CACHE}: {error.strerror or error}.")
+        say(what_failed(error))
+        return FAILED
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        say(f"This is an error of the program itself: {type(error).__name__}: {error} ({at.filename}:{at.lineno}).")
         return FAILED
     return 0
 

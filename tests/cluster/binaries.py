@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .common import CACHE, HERE, ClusterError, Unavailable, say
+from .common import CACHE, HERE, ClusterError, Unavailable, run, say
+from .disk import require_space, scratch
 
 KUBERNETES = "k8s.io/kubernetes"
 ETCD = "go.etcd.io/etcd/server/v3"
@@ -63,6 +64,8 @@ def _containerd(name: str) -> Program:
     return Program(name, "containerd", f"{CONTAINERD}/cmd/{name}", CONTAINERD, tags, stamp)
 
 
+# MiB that a build from nothing takes: its scratch folder with the program, Go's cache, and Go's modules.
+ROOM = {"kubernetes": (1000, 1500, 1000), "containerd": (500, 500, 300), "pause": (100, 100, 10)}
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "pause")
 HOLLOW = ("hollow",)
@@ -138,8 +141,7 @@ def _place(program: Program, go: str | None) -> Path:
     if go:
         return CACHE / "bin" / (stem + go)
     for kept in sorted((CACHE / "bin").glob(stem + "*")):
-        if kept.suffix != ".new":
-            return kept
+        return kept
     raise Unavailable(
         f"{program.name} {program.version} is built with Go, and this machine has neither Go nor an earlier build in"
         f" {CACHE / 'bin'}: install Go, or run where it is."
@@ -152,21 +154,32 @@ def _build(program: Program, target: Path, go: str) -> None:
         raise Unavailable(
             f"{program.name} {program.version} needs Go {'.'.join(map(str, needed))} or newer, and this machine has {go}."
         )
+    places = (
+        CACHE,
+        *map(Path, run(["go", "env", "GOCACHE", "GOMODCACHE"], what="Go's folders are unknown").splitlines()),
+    )
+    require_space(
+        dict(zip(places, ROOM[program.module])),
+        f"building {program.name}",
+        "XDG_CACHE_HOME, GOCACHE or GOMODCACHE",
+    )
     say(f"Building {program.name} {program.version} with {go} (once; kept in {target.parent}) …")
     begun = time.monotonic()
-    fresh = Path(f"{target}.new")
-    command = ["go", "build", "-trimpath", "-buildvcs=false", "-ldflags", link_flags(program), "-o", str(fresh)]
-    command += ["-tags", ",".join(program.tags)] if program.tags else []
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
-    command.append(program.package)
-    done = subprocess.run(command, cwd=program.folder, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        fresh.unlink(missing_ok=True)
-        raise ClusterError(
-            f"go could not build {program.name} {program.version} (its last words: {done.stderr.strip()[-1500:]}): check"
-            " that this machine reaches its Go module proxy and has a few GiB of disk."
-        )
-    fresh.rename(target)
+    with scratch() as work:
+        fresh = work / program.name
+        # It ends with this process, however that ends.
+        command = ["setpriv", "--pdeathsig", "KILL", "go", "build", "-trimpath", "-buildvcs=false"]
+        command += ["-ldflags", link_flags(program), "-o", str(fresh)]
+        command += ["-tags", ",".join(program.tags)] if program.tags else []
+        environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "", "GOTMPDIR": str(work)}
+        command.append(program.package)
+        done = subprocess.run(command, cwd=program.folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ClusterError(
+                f"go could not build {program.name} {program.version} (its last words: {done.stderr.strip()[-1500:]}):"
+                " check that this machine reaches its Go module proxy."
+            )
+        fresh.rename(target)
     say(f"Built {program.name}: {time.monotonic() - begun:.0f} s, {target.stat().st_size / 2**20:.0f} MiB.")
 
 

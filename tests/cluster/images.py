@@ -13,15 +13,14 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from .common import CACHE, ClusterError, Unavailable, run, say
+from .disk import require_space, scratch
 
 PAUSE = "lab.test/pause:1"
 BUSYBOX = "lab.test/busybox:1"
@@ -29,6 +28,7 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+MIB = 20  # busybox, its package unpacked, and both images
 
 
 def _digest(data: bytes) -> str:
@@ -119,26 +119,26 @@ def _static_busybox() -> Path:
         )
     kept.parent.mkdir(parents=True, exist_ok=True)
     say("Fetching Debian's busybox-static for the test pods' image …")
-    with tempfile.TemporaryDirectory() as scratch:
-        os.chmod(scratch, 0o755)  # apt's own user writes there
+    with scratch() as work:
+        work.chmod(0o755)  # apt's own user writes there
         download = ["apt-get", "-q", "download", "busybox-static"]
-        if subprocess.run(download, cwd=scratch, capture_output=True, check=False).returncode:
+        if subprocess.run(download, cwd=work, capture_output=True, check=False).returncode:
             run(["apt-get", "-q", "update"], what="The package lists cannot be read")
-            run(download, what="Debian's busybox-static cannot be fetched", cwd=scratch)
-        package = next(Path(scratch).glob("busybox-static_*.deb"))
-        run(["dpkg-deb", "-x", package, f"{scratch}/root"], what="busybox-static cannot be unpacked")
+            run(download, what="Debian's busybox-static cannot be fetched", cwd=work)
+        package = next(work.glob("busybox-static_*.deb"))
+        run(["dpkg-deb", "-x", package, work / "root"], what="busybox-static cannot be unpacked")
         found = next(
-            (path for place in ("usr/bin", "bin") if (path := Path(scratch, "root", place, "busybox")).exists()), None
+            (path for place in ("usr/bin", "bin") if (path := work / "root" / place / "busybox").exists()), None
         )
         if not found:
             raise ClusterError(f"{package.name} has no busybox in bin or usr/bin.")
-        shutil.copy(found, kept.with_suffix(".new"))
-    kept.with_suffix(".new").rename(kept)
+        found.rename(kept)
     return kept
 
 
 def make(pause: Path) -> Path:
     """One file with both images; ``pause`` is the program built from go/pause."""
+    require_space({CACHE: MIB}, "the container images", "XDG_CACHE_HOME")
     busybox = _static_busybox()
     target = (
         CACHE
@@ -150,13 +150,14 @@ def make(pause: Path) -> Path:
     applets = run([busybox, "--list"], what="The applets of busybox cannot be listed").split()
     files: dict[str, bytes | str] = {f"bin/{applet}": "busybox" for applet in applets}
     files["bin/busybox"] = busybox.read_bytes()
-    with tarfile.open(target.with_suffix(".new"), "w") as tar:
-        for name, content in (
-            ("pause.tar", archive(PAUSE, {"pause": pause.read_bytes()}, ["/pause"])),
-            ("busybox.tar", archive(BUSYBOX, files, ["/bin/sh"])),
-        ):
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(content), 0o644
-            tar.addfile(info, io.BytesIO(content))
-    target.with_suffix(".new").rename(target)
+    with scratch() as work:
+        with tarfile.open(work / target.name, "w") as tar:
+            for name, content in (
+                ("pause.tar", archive(PAUSE, {"pause": pause.read_bytes()}, ["/pause"])),
+                ("busybox.tar", archive(BUSYBOX, files, ["/bin/sh"])),
+            ):
+                info = tarfile.TarInfo(name)
+                info.size, info.mode = len(content), 0o644
+                tar.addfile(info, io.BytesIO(content))
+        (work / target.name).rename(target)
     return target

@@ -6,32 +6,29 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-from .common import HERE, LAB, ClusterError
+from .common import ClusterError, lab_state
 from .node import Machine
-
-FOLDER = HERE.parent / "lab"
 
 
 class Lab:
     """What machines.yml and the lab's state say; needs PyYAML, as the lab's own program does."""
 
     def __init__(self) -> None:
-        sys.path.insert(0, str(FOLDER))
         try:
-            from lab import cli, spec, ssh, state
+            from lab import cli, spec, ssh
             from lab.errors import LabError
         except ModuleNotFoundError as missing:
             raise ClusterError(
                 f"The lab's program needs the Python package {missing.name}, which is not installed."
             ) from None
-        finally:
-            sys.path.remove(str(FOLDER))
         self.error = LabError
-        self.machines = spec.load(Path(os.environ.get("HOSTPREP_LAB_MACHINES") or cli.MACHINES))
-        self.state = state.State(LAB)
+        try:
+            self.machines = spec.load(Path(os.environ.get("HOSTPREP_LAB_MACHINES") or cli.MACHINES))
+        except LabError as error:
+            raise ClusterError(str(error)) from None
+        self.state = lab_state()
         self.ssh = ssh
 
     @property

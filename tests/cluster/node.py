@@ -15,13 +15,13 @@ import json
 import shlex
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .common import ClusterError
+from .common import CACHE, ClusterError
+from .disk import require_space, scratch
 from .images import PAUSE
 
 SOCKET = "/run/k3s/containerd/containerd.sock"
@@ -29,7 +29,10 @@ DROP_INS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d"
 PROGRAMS = "/usr/local/lib/lo0-lab"
 CONFIGURATION = "/etc/lo0-lab"
 KUBELET_PORT = 10250
+WANTED_RESERVATION = f"{CONFIGURATION}/reservation.conf"  # becomes RESERVATION, or nothing where it is empty
 HOLLOW_ROOT = "/var/lib/lo0-lab/hollow"
+CPU_STATE = "/var/lib/kubelet/cpu_manager_state"
+RESERVATION = f"{DROP_INS}/90-lab.conf"
 CNI_PROGRAMS = "/usr/lib/cni"  # Debian's containernetworking-plugins
 
 
@@ -188,18 +191,36 @@ def configuration(node: Node, credentials: Mapping[str, str]) -> dict[str, str]:
         files[f"{CONFIGURATION}/kubelet.json"] = json.dumps(kubelet_configuration(node), indent=1)
         files[f"{CONFIGURATION}/containerd.toml"] = containerd_configuration()
         files[f"{CONFIGURATION}/cni.conflist"] = cni_template()
-        if node.reserved:
-            files[f"{DROP_INS}/90-lab.conf"] = reservation(node.reserved)
+        files[WANTED_RESERVATION] = reservation(node.reserved) if node.reserved else ""
     return files
 
 
 def start_script(node: Node) -> str:
-    """What runs on the machine after the files are there; it ends when the programs run, not when the node is Ready."""
+    """What runs on the machine after the files are there; it ends when the programs run, not when the node is Ready.
+
+    It prints the machine's time at a moment when no kubelet ran. Reports have whole seconds, hence the pause.
+    """
+    stop = "systemctl stop kubelet 2>/dev/null || true; date --utc +%Y-%m-%dT%H:%M:%SZ; sleep 1"
     if node.hollow:
-        return "set -e; systemctl daemon-reload; systemctl enable --quiet kubelet; systemctl restart kubelet; sync"
+        return "\n".join(
+            (
+                "set -e",
+                "systemctl daemon-reload",
+                stop,
+                "systemctl enable --quiet kubelet",
+                "systemctl start kubelet",
+                "sync",
+            )
+        )
     return "\n".join(
         (
             "set -e",
+            stop,
+            # A kubelet does not start on the state of another policy or of CPUs that were reserved otherwise.
+            f"if ! cat {RESERVATION} 2>/dev/null | cmp -s - {WANTED_RESERVATION}; then",
+            f"  rm -f {CPU_STATE} {RESERVATION}",
+            f"  if test -s {WANTED_RESERVATION}; then install -D -m 0644 {WANTED_RESERVATION} {RESERVATION}; fi",
+            "fi",
             f"mkdir -p {DROP_INS} /etc/cni/net.d",
             "swapoff -a || true",
             # What a pod network needs of the kernel.
@@ -209,7 +230,7 @@ def start_script(node: Node) -> str:
             "systemctl enable --quiet containerd kubelet",
             "systemctl restart containerd",
             f"for image in pause busybox; do {PROGRAMS}/ctr --address {SOCKET} -n k8s.io images import --local {PROGRAMS}/images/$image.tar >/dev/null; done",
-            "systemctl restart kubelet",
+            "systemctl start kubelet",
             "sync",
         )
     )
@@ -290,8 +311,8 @@ def install(
     programs: Mapping[str, Path],
     images: Path | None,
     offer: Callable[[Path], AbstractContextManager[str]],
-) -> None:
-    """Puts everything on the machine and starts it.
+) -> str:
+    """Puts everything on the machine and starts it; returns when, by its clock.
 
     ``offer`` makes a file available to the machine under a URL: through ssh the programs would take three times as long
     on an emulated machine. What is secret goes through ssh.
@@ -305,8 +326,10 @@ def install(
         )
     key = content_key(programs, images)
     if answer[0] != key:
-        with tempfile.TemporaryDirectory() as scratch:
-            archive = Path(scratch, "programs.tar")
+        size = sum(path.stat().st_size for path in (*programs.values(), *([images] if images else [])))
+        require_space({CACHE: size // 2**20 + 10}, f"the archive of {node.name}'s programs", "XDG_CACHE_HOME")
+        with scratch() as work:
+            archive = work / "programs.tar"
             write_programs(archive, programs, images)
             with offer(archive) as url:
                 machine.run(
@@ -317,4 +340,4 @@ def install(
         what="Copying the node's configuration",
         stdin=configuration_archive(configuration(node, credentials)),
     )
-    machine.run(start_script(node), what="Starting the kubelet", patience=600)
+    return machine.run(start_script(node), what="Starting the kubelet", patience=600).partition("\n")[0]

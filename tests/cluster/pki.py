@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,35 +68,30 @@ class Pki:
         key, certificate = f"{self.key(name)}.new", f"{self.certificate(name)}.new"
         what = f"The certificate {name} cannot be made"
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key]
-        with tempfile.TemporaryDirectory() as scratch:
-            config = Path(scratch, "openssl.cnf")
-            config.write_text(text, encoding="utf-8")
-            if signer:
-                request = Path(scratch, "request")
-                run(["openssl", "req", "-new", "-config", config, *curve, "-out", request], what=what)
-                authority: list[str | Path] = ["-CA", self.certificate(signer), "-CAkey", self.key(signer)]
-                extensions: list[str | Path] = ["-extfile", config, "-extensions", "extensions"]
-                sign = ["openssl", "x509", "-req", "-sha256", "-in", request, *authority, *extensions]
-                run([*sign, "-days", str(days), "-out", certificate], what=what)
-            else:
-                run(
-                    [
-                        "openssl",
-                        "req",
-                        "-x509",
-                        "-sha256",
-                        "-config",
-                        config,
-                        "-extensions",
-                        "extensions",
-                        *curve,
-                        "-days",
-                        str(days),
-                        "-out",
-                        certificate,
-                    ],
-                    what=what,
-                )
+        # Beside the keys, where a killed run's are written over: nothing is left in a folder that nobody clears.
+        config, request = self.folder / f"{name}.cnf", self.folder / f"{name}.csr"
+        config.write_text(text, encoding="utf-8")
+        if signer:
+            run(["openssl", "req", "-new", "-config", config, *curve, "-out", request], what=what)
+            authority: list[str | Path] = ["-CA", self.certificate(signer), "-CAkey", self.key(signer)]
+            extensions: list[str | Path] = ["-extfile", config, "-extensions", "extensions"]
+            sign = ["openssl", "x509", "-req", "-sha256", "-in", request, *authority, *extensions]
+            run([*sign, "-days", str(days), "-out", certificate], what=what)
+        else:
+            itself: list[str | Path] = [
+                "openssl",
+                "req",
+                "-x509",
+                "-sha256",
+                "-config",
+                config,
+                "-extensions",
+                "extensions",
+                *curve,
+            ]
+            run([*itself, "-days", str(days), "-out", certificate], what=what)
+        for used in (config, request):
+            used.unlink(missing_ok=True)
         Path(key).rename(self.key(name))
         Path(certificate).rename(self.certificate(name))
 

@@ -18,16 +18,25 @@ import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from . import binaries
-from .common import HERE, SHARED, STATE, ClusterError, run, say
-from .pki import CLUSTER, DAYS, ETCD, FRONT_PROXY, Pki
-from .processes import Processes, port_owner, resident_mib, same_namespace
+from lab.state import DEFAULT_LAB
 
-PORT = 26443  # the API server's; the others follow it. Below the ports that the kernel gives to outgoing connections.
+from . import binaries
+from .common import HERE, SHARED, ClusterError, run, say
+from .disk import require_space
+from .pki import CLUSTER, DAYS, ETCD, FRONT_PROXY, Pki
+from .processes import Processes, port_owner, resident_mib, same_namespace, undisturbed
+
+# The API server's of the lab that has no name of its own; the others follow it. Below the ports that the kernel gives to
+# outgoing connections.
+PORT = 26443
+PORT_VARIABLE = "HOSTPREP_CLUSTER_PORT"
+LAST_PORT = 65535 - 4  # four ports after it are used too
+STATE_MIB = 400  # etcd allocates 128 MiB at once; the rest is for logs and for what a test writes
 SERVICES, FIRST_SERVICE = "10.96.0.0/16", "10.96.0.1"
 PODS = "10.244.0.0/16"
 FORWARD = HERE.parent / "lab" / "lab" / "forward.py"
@@ -61,6 +70,29 @@ class Settings:
 
     def url(self, host: str = HERE_ONLY) -> str:
         return f"https://{host}:{self.port}"
+
+
+def port_number(text: str) -> int:
+    """The API server's port from what a person wrote; ValueError says what is allowed."""
+    if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= LAST_PORT:
+        raise ValueError(
+            f"{text!r} is no port for the API server: allowed are 1 to {LAST_PORT} (four after it are used too)"
+        )
+    return int(text)
+
+
+def default_port(lab: str) -> int:
+    """The API server's port where none is chosen: the environment's, else the same one for a lab every time."""
+    text = os.environ.get(PORT_VARIABLE)
+    if text:
+        try:
+            return port_number(text)
+        except ValueError as error:
+            raise ClusterError(f"{PORT_VARIABLE}: {error}.") from None
+    if lab == DEFAULT_LAB:
+        return PORT
+    # Hollow nodes listen up to 200 above; two names can still meet, and then one is told to choose another.
+    return PORT - 200 * (1 + zlib.crc32(lab.encode()) % 60)
 
 
 def flags(values: dict[str, object]) -> list[str]:
@@ -190,7 +222,7 @@ def kubeconfig(server: str, authority: bytes, certificate: bytes, key: bytes, us
 class Plane:
     """The control plane of one state folder."""
 
-    def __init__(self, state: Path = STATE):
+    def __init__(self, state: Path):
         self.state = state
         self.settings = self.kept_settings()
         self.pki = Pki(state / "pki")
@@ -208,17 +240,27 @@ class Plane:
     def admin(self) -> Path:
         return self.state / "admin.kubeconfig"
 
+    @property
+    def complete(self) -> Path:
+        """There only once everything is started and the roles and CRDs are in."""
+        return self.state / "complete"
+
     def is_up(self) -> bool:
-        """Whether every program runs, in the namespace that has the name now: a lab that was made anew has another."""
+        """Whether it came up wholly, and every program runs once, in the namespace that has the name now.
+
+        A lab that was made anew has another namespace of the same name.
+        """
         running = self.processes.running()
         netns = self.settings.netns
-        if not {*ORDER, *([RELAY] if netns else [])} <= set(running):
+        if not self.complete.exists():
             return False
-        return not netns or same_namespace(running["kube-apiserver"], Path("/run/netns", netns))
+        if any(len(running.get(name, ())) != 1 for name in (*ORDER, *([RELAY] if netns else []))):
+            return False
+        return not netns or same_namespace(running["kube-apiserver"][0], Path("/run/netns", netns))
 
     def require_up(self) -> None:
         if not self.is_up():
-            raise ClusterError("The control plane is not running: start it first with the command up.")
+            raise ClusterError("The control plane is not running, or not whole: start it first with the command up.")
 
     def write(self, path: Path, text: str) -> Path:
         """A file that only its owner reads: most carry keys."""
@@ -284,7 +326,7 @@ class Plane:
                 owner = owner or port_owner(port)
             if owner:
                 raise ClusterError(
-                    f"Port {port}, which {name} would listen on, is taken by {owner}: end that, or choose another with --port."
+                    f"Port {port}, which {name} would listen on, is taken by {owner}: end that, or choose another with --port or {PORT_VARIABLE}."
                 )
 
     def up(self, settings: Settings) -> dict[str, float]:
@@ -295,21 +337,25 @@ class Plane:
         begun = time.monotonic()
         programs = binaries.need(binaries.CONTROL_PLANE)
         took["programs"] = time.monotonic() - begun
+        self.complete.unlink(missing_ok=True)
         left = self.stop()
         if left:
             say(f"Ended what an earlier run had left: {', '.join(left)}.")
         self.settings = settings
         self.processes = Processes(self.state, settings.enter)
-        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        require_space({self.state: STATE_MIB}, "the cluster's data", "XDG_STATE_HOME")
         self.check_ports()
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.write(self.state / "settings.json", json.dumps(asdict(settings)))
         begun = time.monotonic()
         self.certificates()
         took["certificates"] = time.monotonic() - begun
         try:
             self.start(commands(settings, self.state, self.pki, programs), took)
-        except ClusterError:
-            self.stop()
+            self.write(self.complete, "")
+        except BaseException:  # a request to stop too: what is half there is of no use
+            with undisturbed():
+                self.stop()
             raise
         return took
 
@@ -317,20 +363,21 @@ class Plane:
         """Starts the programs in order, each when what it needs is there."""
         begun = time.monotonic()
         self.processes.start("etcd", argvs["etcd"])
-        apiserver = ("kube-apiserver", self.processes.start("kube-apiserver", argvs["kube-apiserver"]))
+        self.processes.start("kube-apiserver", argvs["kube-apiserver"])
         if self.settings.netns:
             self.start_relay(self.settings.netns)
         # It waits for etcd itself.
-        self.processes.wait("the API server", lambda: self.unready("/readyz"), 180, apiserver)
+        self.processes.wait("the API server", lambda: self.unready("/readyz"), 180, log="kube-apiserver")
         took["etcd and API server"] = time.monotonic() - begun
         begun = time.monotonic()
-        name = "kube-controller-manager"
-        manager = (name, self.processes.start(name, argvs[name]))
-        self.processes.start("kube-scheduler", argvs["kube-scheduler"])
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            self.processes.start(name, argvs[name])
         access = f"--filename={HERE / 'manifests' / 'access.yaml'}"
-        self.kubectl("apply", "--server-side", access, what="The roles cannot be applied")
-        self.apply_crds()
-        self.processes.wait("the controller manager", self.no_service_account, 120, manager)
+        with self.processes.watched("the roles and CRDs were applied"):
+            self.kubectl("apply", "--server-side", access, what="The roles cannot be applied")
+            self.apply_crds()
+        self.processes.wait("the controller manager", self.no_service_account, 120, log="kube-controller-manager")
+        self.processes.wait("the scheduler", self.deaf_scheduler, 60, log="kube-scheduler")
         took["controllers, roles and CRDs"] = time.monotonic() - begun
 
     def start_relay(self, netns: str) -> None:
@@ -372,6 +419,10 @@ class Plane:
         found = self.get("serviceaccounts", "--namespace=default", what="The service accounts cannot be read")
         return None if found["items"] else "the namespace default has no service account yet"
 
+    def deaf_scheduler(self) -> str | None:
+        port = self.settings.ports["kube-scheduler"]
+        return None if port_owner(port, self.settings.enter) else f"it does not listen on port {port} yet"
+
     def nodes_running(self) -> list[str]:
         return [name for name in self.processes.running() if name not in (*ORDER, RELAY)]
 
@@ -386,9 +437,11 @@ class Plane:
         running = self.processes.running()
         result: dict = {
             "state": str(self.state),
-            "server": self.settings.url(),
+            "server": self.settings.url() if self.admin.exists() else None,
             "kubeconfig": str(self.admin),
-            "processes": {name: {"pid": pid, "mib": round(resident_mib(pid), 1)} for name, pid in running.items()},
+            "processes": {
+                name: {"pid": pids[0], "mib": round(sum(map(resident_mib, pids)), 1)} for name, pids in running.items()
+            },
             "nodes": {},
         }
         if "kube-apiserver" in running:

@@ -9,6 +9,7 @@ has to have survived, and a process id that was given to another program meanwhi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,9 +17,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from lab.state import Process, this_process
+
 from .common import ClusterError, say
 
 MARK = "HOSTPREP_CLUSTER_PROCESS"
+KILLED_PATIENCE = 15  # seconds until a killed process has to be gone
 LAST_LINES = 12
 
 
@@ -29,6 +33,7 @@ class Processes:
         self.state = state
         self.enter = list(enter)  # the command that runs another in the network namespace of the cluster
         self.logs = state / "logs"
+        self.started: list[tuple[str, subprocess.Popen]] = []  # by this run, and not ended by it
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -43,16 +48,16 @@ class Processes:
             lines = []
         return f"Last lines of {self.log(name)}:\n  " + "\n  ".join(line[:300] for line in lines or ["(empty)"])
 
-    def running(self) -> dict[str, int]:
-        """Name to process id of all that runs, whoever started it."""
-        found = {}
+    def running(self) -> dict[str, list[int]]:
+        """Name to process ids of all that runs, whoever started it; more than one where runs were killed."""
+        found: dict[str, list[int]] = {}
         for pid, environment in _environments():
             value = environment.get(MARK.encode(), b"").decode(errors="replace")
             folder, _colon, name = value.rpartition(":")
             # A child that a program starts inherits the mark; the program itself leads its session.
             if folder == str(self.state) and _leads_session(pid):
-                found[name] = pid
-        return dict(sorted(found.items()))
+                found.setdefault(name, []).append(pid)
+        return {name: sorted(pids) for name, pids in sorted(found.items())}
 
     def start(
         self,
@@ -69,7 +74,7 @@ class Processes:
         variables |= {MARK: f"{self.state}:{name}", **(environment or {})}
         with open(self.log(name), "wb") as log:
             command = [*(() if outside else self.enter), *map(str, argv)]
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -78,42 +83,77 @@ class Processes:
                 start_new_session=True,
                 pass_fds=inherit,
             )
+        self.started.append((name, child))
+        return child
 
     def stop(self, names: Sequence[str] | None = None, patience: float = 15) -> list[str]:
         """Ends the named processes (all by default) in reverse order of the list given; returns who had run."""
         running = self.running()
         wanted = [name for name in reversed(list(running if names is None else names)) if name in running]
-        for name in wanted:
-            _signal(running[name], signal.SIGTERM)
-        deadline = time.monotonic() + patience
-        while (left := [name for name in wanted if name in self.running()]) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        for name in left:
-            say(f"{name} (process {running[name]}) did not end in {patience:.0f} s and is killed.")
-            _signal(running[name], signal.SIGKILL)
+        left = [(name, this_process(pid)) for name in wanted for pid in running[name]]
+        for _name, process in left:
+            _signal(process.pid, signal.SIGTERM)
+        left = self._outlived(left, patience)
+        for name, process in left:
+            say(f"{name} (process {process.pid}) did not end in {patience:.0f} s and is killed.")
+            _signal(process.pid, signal.SIGKILL)
+        left = self._outlived(left, KILLED_PATIENCE)
+        if left:
+            names_left = ", ".join(f"{name} (process {process.pid})" for name, process in left)
+            raise ClusterError(
+                f"{names_left} did not end within {KILLED_PATIENCE} s of being killed: the kernel holds it, so see"
+                " whether its disk answers, and try again."
+            )
+        self.started = [(name, child) for name, child in self.started if name not in wanted]
         return wanted
+
+    def _outlived(self, processes: list[tuple[str, Process]], patience: float) -> list[tuple[str, Process]]:
+        """Which of them have not ended after so many seconds."""
+        deadline = time.monotonic() + patience
+        while (left := [each for each in processes if each[1].alive]) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return left
+
+    def check(self, what: str) -> None:
+        """Refuses when a program that this run started has ended, with its last words."""
+        for name, child in self.started:
+            code = child.poll()
+            if code is not None:
+                how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+                raise ClusterError(f"{name} {how} while {what}. {self.last_lines(name)}")
+
+    @contextlib.contextmanager
+    def watched(self, what: str) -> Iterator[None]:
+        """What fails inside is told by the program that ended, if one did: that one knows why."""
+        try:
+            yield
+        except ClusterError:
+            self.check(what)
+            raise
+        self.check(what)
 
     def wait(
         self,
         what: str,
         probe: Callable[[], str | None],
         patience: float,
-        process: tuple[str, subprocess.Popen] | None = None,
         interval: float = 0.5,
+        log: str | None = None,
     ) -> float:
-        """Waits until probe returns None; what it returns meanwhile is why it is not so yet. Returns the seconds taken."""
+        """Waits until probe returns None; what it returns meanwhile is why it is not so yet. Returns the seconds taken.
+
+        Everything that this run started has to live on; log: whose last lines are shown when patience ends.
+        """
         begun = time.monotonic()
         told = 0.0
         while True:
-            why = probe()
+            with self.watched(f"waiting for {what}"):
+                why = probe()
             waited = time.monotonic() - begun
             if why is None:
                 return waited
-            if process and process[1].poll() is not None:
-                name, code = process[0], process[1].returncode
-                raise ClusterError(f"{name} ended with {code} while waiting for {what}. {self.last_lines(name)}")
             if waited > patience:
-                tail = f" {self.last_lines(process[0])}" if process else ""
+                tail = f" {self.last_lines(log)}" if log else ""
                 raise ClusterError(f"Waited {waited:.0f} s for {what}, in vain: {why}.{tail}")
             if waited - told >= 5:
                 told = waited
@@ -146,11 +186,22 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Requests to stop wait until the block has ended: for what ends other processes, which is soon done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def resident_mib(pid: int) -> float:
     """The memory of a process (VmRSS)."""
-    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
+    with contextlib.suppress(OSError):  # gone meanwhile
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
     return 0.0
 
 

@@ -5,11 +5,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import time
 
 import pytest
-from cluster import binaries
+from cluster import binaries, disk
 from cluster.common import ClusterError, Unavailable
+from lab.state import this_process
 
 PROGRAMS = binaries.PROGRAMS
 
@@ -99,6 +105,73 @@ def test_an_old_go_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(binaries, "toolchain", lambda: "go1.19.8")
     with pytest.raises(Unavailable, match=r"needs Go 1\.26\.0 or newer, and this machine has go1\.19\.8"):
         binaries.need(("kubelet",))
+
+
+@pytest.fixture
+def tools(monkeypatch, tmp_path):
+    """A cache of its own, and a Go that is a shell script; returns a function that writes the script."""
+    for module in (binaries, disk):
+        monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
+    monkeypatch.setenv("PATH", "{0}:{1}".format(tmp_path, os.environ["PATH"]))
+    (tmp_path / "cache" / "bin").mkdir(parents=True)
+
+    def write(build):
+        answer = 'case "$1 $2" in "env GOVERSION") echo go1.26.8; exit;; "env GOCACHE") echo "$HOME/a"; echo "$HOME/b"; exit;; esac'
+        (tmp_path / "go").write_text("#!/bin/sh\n{0}\n{1}\n".format(answer, build), encoding="utf-8")
+        (tmp_path / "go").chmod(0o755)
+
+    return write
+
+
+def test_a_build_leaves_only_the_program(tools, tmp_path):
+    tools('while [ "$1" != -o ]; do shift; done; test -d "$GOTMPDIR" && echo program > "$2"')
+    path = binaries.need(("pause",))["pause"]
+    assert path.read_text(encoding="utf-8") == "program\n" and list(path.parent.iterdir()) == [path]
+    assert list((tmp_path / "cache" / "tmp").iterdir()) == []
+    path.unlink()
+    tools("echo no such package >&2; exit 1")
+    with pytest.raises(ClusterError, match=r"go could not build pause v1 \(its last words: no such package\)"):
+        binaries.need(("pause",))
+    assert list((tmp_path / "cache" / "tmp").iterdir()) == []
+
+
+def test_a_build_needs_room(tools, monkeypatch):
+    tools("exit 1")
+    monkeypatch.setattr(disk, "free_mib", lambda folder: 7)
+    with pytest.raises(
+        ClusterError, match=r"no room for building pause: .* 7 MiB free, and \d+ MiB are needed: make room"
+    ):
+        binaries.need(("pause",))
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed.")
+def test_a_killed_build_ends_and_its_scratch_is_found(tools, tmp_path, monkeypatch, capsys):
+    tools('echo $$ > "{0}/pid"; exec sleep 60'.format(tmp_path))
+    script = "from cluster import binaries; binaries.need(('pause',))"
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(binaries.HERE.parent)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.DEVNULL) as run:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text(encoding="utf-8").strip():
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.02)
+        monkeypatch.setattr(disk, "CACHE", tmp_path / "lo0.rke2_hostprep" / "cluster")
+        assert disk.abandoned() == []  # it runs
+        run.kill()
+    go = this_process(int((tmp_path / "pid").read_text(encoding="utf-8")))
+    while go.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (left,) = disk.abandoned()
+    disk.remove_abandoned()
+    assert "Removing {0}, which a killed run has left.".format(left) in capsys.readouterr().err
+    assert not left.exists()
+
+
+def test_a_disk_that_two_folders_share_has_to_hold_both(monkeypatch, tmp_path):
+    monkeypatch.setattr(disk, "free_mib", lambda folder: 100)
+    disk.require_space({tmp_path / "a" / "b": 60, tmp_path: 40}, "it", "X")
+    with pytest.raises(ClusterError, match="together have 100 MiB free, and 110 MiB are needed"):
+        disk.require_space({tmp_path / "a" / "b": 60, tmp_path: 50}, "it", "X")
 
 
 def test_unknown_program(builds):

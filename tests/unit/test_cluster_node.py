@@ -13,7 +13,7 @@ import tarfile
 import zipfile
 
 import pytest
-from cluster import helm, node
+from cluster import disk, helm, node
 from cluster.common import ClusterError
 
 CREDENTIALS = {"ca.crt": "authority", "kubelet.crt": "certificate", "kubelet.key": "key", "kubelet.kubeconfig": "{}"}
@@ -26,7 +26,7 @@ def test_a_real_node():
     assert kubelet["port"] == 20250 and kubelet["authentication"]["anonymous"] == {"enabled": False}
     assert "unix://" + node.SOCKET == kubelet["containerRuntimeEndpoint"]
     assert "address = '{0}'".format(node.SOCKET) in files["/etc/lo0-lab/containerd.toml"]
-    assert 'reservedSystemCPUs: "0,1,4,5"\n' in files[node.DROP_INS + "/90-lab.conf"]
+    assert 'reservedSystemCPUs: "0,1,4,5"\n' in files[node.WANTED_RESERVATION]
     unit = files["/etc/systemd/system/kubelet.service"]
     assert "--hostname-override=new" in unit and "--node-labels=a=b" in unit and "--config-dir=" + node.DROP_INS in unit
     # The key files that the configuration names are those that go over.
@@ -36,6 +36,40 @@ def test_a_real_node():
 def test_without_a_reservation_there_is_no_static_cpu_manager():
     files = node.configuration(node.Node("new"), CREDENTIALS)
     assert not any("cpuManagerPolicy" in text for text in files.values())
+    assert files[node.WANTED_RESERVATION] == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"),
+    [("", "", True), ("0,1", "0,1", True), ("", "0,1", False), ("0,1", "", False), ("0,1", "0", False)],
+)
+def test_the_cpu_managers_state_goes_with_its_reservation(tmp_path, monkeypatch, before, after, kept):
+    for name in ("DROP_INS", "RESERVATION", "WANTED_RESERVATION", "CPU_STATE"):
+        monkeypatch.setattr(node, name, str(tmp_path / name))
+    state, drop_in = tmp_path / "CPU_STATE", tmp_path / "RESERVATION"
+    state.write_text("{}", encoding="utf-8")
+    if before:
+        drop_in.write_text(node.reservation(before), encoding="utf-8")
+    files = node.configuration(node.Node("new", reserved=after), CREDENTIALS)
+    (tmp_path / "WANTED_RESERVATION").write_text(files[node.WANTED_RESERVATION], encoding="utf-8")
+    commands = node.start_script(node.Node("new", reserved=after)).splitlines()
+    begin = next(number for number, line in enumerate(commands) if line.startswith("if ! cat"))
+    assert any("stop kubelet" in line for line in commands[:begin])  # it would write its state again
+    part = "\n".join(["set -e", *commands[begin : commands.index("fi", begin) + 1]])
+    subprocess.run(["sh", "-c", part], check=True)
+    assert state.exists() == kept
+    assert (drop_in.read_text(encoding="utf-8") if drop_in.exists() else "") == (
+        node.reservation(after) if after else ""
+    )
+
+
+@pytest.mark.parametrize("hollow", [False, True])
+def test_the_machines_time_is_taken_while_no_kubelet_runs(hollow):
+    lines = node.start_script(node.Node("new", hollow=hollow)).splitlines()
+    taken = next(number for number, line in enumerate(lines) if "date --utc" in line)
+    assert lines[taken].index("stop kubelet") < lines[taken].index("date") < lines[taken].index("sleep 1")
+    assert not any("restart kubelet" in line for line in lines)
+    assert taken < next(number for number, line in enumerate(lines) if "start kubelet" in line and number != taken)
 
 
 def test_the_pod_network_is_filled_in_by_containerd():
@@ -53,7 +87,9 @@ def test_a_hollow_node_has_a_kubelet_service_and_nothing_else():
 
 
 @pytest.fixture
-def large(tmp_path):
+def large(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(node, "CACHE", tmp_path / "cache")
     program, images = tmp_path / "kubelet", tmp_path / "images.tar"
     program.write_bytes(b"elf")
     with tarfile.open(images, "w") as tar:
@@ -87,7 +123,7 @@ class Recorder(node.Machine):
 
     def run(self, script, *, what, stdin=None, patience=300):
         self.asked.append(what)
-        return self.answer if len(self.asked) == 1 else ""
+        return self.answer if len(self.asked) == 1 else "2026-11-30T12:00:00Z\n"
 
 
 def test_programs_that_are_there_do_not_go_over_again(large):
@@ -100,10 +136,17 @@ def test_programs_that_are_there_do_not_go_over_again(large):
 
     for answer in ("none", node.content_key(*large)):
         machine = Recorder(answer)
-        node.install(machine, node.Node("new"), CREDENTIALS, *large, offer)
+        assert node.install(machine, node.Node("new"), CREDENTIALS, *large, offer) == "2026-11-30T12:00:00Z"
         assert ("Fetching the programs" in machine.asked) == (answer == "none")
         assert machine.asked[-1] == "Starting the kubelet"
     assert len(offered) == 1
+
+
+def test_programs_that_find_no_room_are_told_with_figures(large, monkeypatch):
+    monkeypatch.setattr(disk, "free_mib", lambda folder: 3)
+    told = r"There is no room for the archive of new's programs: .*/cache has 3 MiB free, and 10 MiB are needed: "
+    with pytest.raises(ClusterError, match=told + "make room there, or choose"):
+        node.install(Recorder("none"), node.Node("new"), CREDENTIALS, *large, None)
 
 
 def test_missing_packages_are_named(large):

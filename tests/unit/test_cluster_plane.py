@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from cluster import binaries, plane
 from cluster.common import HERE, ClusterError
-from cluster.fleet import hollow_names, readiness
+from cluster.fleet import hollow_names, readiness, why_not_ready
 from cluster.pki import CLUSTER, Pki, settings
 
 OPENSSL = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed.")
@@ -88,9 +90,10 @@ def test_a_port_that_is_taken_is_said(tmp_path, monkeypatch):
 
 
 def test_manifests_name_no_one_twice():
-    text = (HERE / "manifests" / "access.yaml").read_text(encoding="utf-8")
-    named = re.findall(r"^kind: (\w+)\nmetadata:\n  name: (\S+)$", text, re.MULTILINE)
-    assert named and len(named) == len(set(named)) == text.count("\nkind: ")
+    yaml = pytest.importorskip("yaml", reason="the manifests are YAML")
+    items = yaml.safe_load((HERE / "manifests" / "access.yaml").read_text(encoding="utf-8"))["items"]
+    named = {(item["kind"], item["metadata"]["name"]) for item in items}
+    assert len(named) == len(items) > 0
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,109 @@ def test_manifests_name_no_one_twice():
 )
 def test_readiness(conditions, answer):
     assert readiness({"status": {"conditions": conditions}}) == answer
+
+
+def test_a_report_from_before_the_restart_does_not_count(monkeypatch, tmp_path):
+    def told(time):
+        ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": time}
+        node = {"metadata": {"name": "new"}, "status": {"conditions": [ready]}}
+        monkeypatch.setattr(plane.Plane, "get", lambda *_words, **_more: {"items": [node]})
+        return why_not_ready(plane.Plane(tmp_path), "new", since="2026-11-30T12:00:00Z")
+
+    for old in (None, "2026-11-30T11:59:59Z", "2026-11-30T12:00:00Z"):
+        assert "has not reported since it was started" in told(old)
+    assert told("2026-11-30T12:00:01Z") is None
+
+
+@pytest.mark.parametrize("text", ["0", "65532", "70000", "-1", "abc", "", "1e3", "\u0663"])
+def test_ports_that_are_none(text, monkeypatch):
+    with pytest.raises(ValueError, match="allowed are 1 to 65531"):
+        plane.port_number(text)
+    monkeypatch.setenv(plane.PORT_VARIABLE, text)
+    if text:
+        with pytest.raises(ClusterError, match="^HOSTPREP_CLUSTER_PORT: .* is no port .*allowed are"):
+            plane.default_port("lab")
+
+
+def test_every_lab_has_a_port_of_its_own(monkeypatch):
+    monkeypatch.delenv(plane.PORT_VARIABLE, raising=False)
+    assert plane.default_port("lab") == 26443
+    assert plane.default_port("gate") == plane.default_port("gate")
+    ports = {plane.default_port(name) for name in ("lab", "gate", "labtest", "clustertest", "mine")}
+    assert len(ports) == 5 and min(ports) > 10250  # a kubelet's
+    assert all(abs(a - b) >= 200 for a in ports for b in ports if a != b)  # no two meet with their hollow nodes
+    monkeypatch.setenv(plane.PORT_VARIABLE, "31000")
+    assert plane.default_port("lab") == plane.default_port("gate") == 31000
+
+
+@pytest.fixture
+def pretended(tmp_path, monkeypatch):
+    """A control plane whose programs only sleep and are ready at once; no port is looked at."""
+    here = plane.Plane(tmp_path / "state")
+    monkeypatch.setattr(plane.binaries, "need", lambda names: dict.fromkeys(names, Path("/p")))
+    monkeypatch.setattr(plane, "commands", lambda *_words: dict.fromkeys(plane.ORDER, ["sleep", "60"]))
+    monkeypatch.setattr(plane.Plane, "kubectl", lambda *_words, **_more: "")
+    monkeypatch.setattr(plane.Plane, "apply_crds", lambda _self: None)
+    for name in ("check_ports", "certificates"):
+        monkeypatch.setattr(plane.Plane, name, lambda _self: None)
+    for name in ("unready", "no_service_account", "deaf_scheduler"):
+        monkeypatch.setattr(plane.Plane, name, lambda *_words: None)
+    yield here
+    here.stop()
+
+
+LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="Processes are looked for in /proc.")
+
+
+@LINUX
+def test_only_a_whole_control_plane_is_up(pretended):
+    pretended.up(plane.Settings())
+    assert pretended.is_up() and pretended.up(plane.Settings()) == {}
+    pretended.complete.unlink()  # as where the run was killed before its end
+    with pytest.raises(ClusterError, match="not running, or not whole: start it first with the command up"):
+        pretended.require_up()
+    before = pretended.processes.running()
+    assert pretended.up(plane.Settings()) and pretended.is_up()
+    assert not set(sum(before.values(), [])) & set(sum(pretended.processes.running().values(), []))
+
+
+@LINUX
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), OSError(28, "No space left on device")])
+def test_what_is_stopped_or_fails_leaves_nothing_running(pretended, monkeypatch, error):
+    def fail(*_words, **_more):
+        assert set(pretended.processes.running()) == set(plane.ORDER)
+        raise error
+
+    monkeypatch.setattr(plane.Plane, "kubectl", fail)
+    with pytest.raises(type(error)):
+        pretended.up(plane.Settings())
+    assert pretended.processes.running() == {} and not pretended.complete.exists()
+
+
+@LINUX
+def test_a_second_request_to_stop_waits_for_the_first(pretended, monkeypatch):
+    stop = plane.Plane.stop
+
+    def fail(*_words, **_more):
+        monkeypatch.setattr(plane.Plane, "stop", lambda self: os.kill(os.getpid(), signal.SIGINT) or stop(self))
+        raise SystemExit(143)
+
+    monkeypatch.setattr(plane.Plane, "kubectl", fail)
+    with pytest.raises(KeyboardInterrupt):
+        pretended.up(plane.Settings())
+    monkeypatch.setattr(plane.Plane, "stop", stop)
+    assert pretended.processes.running() == {}
+
+
+@LINUX
+@pytest.mark.parametrize("name", plane.ORDER)
+def test_every_program_has_to_live(pretended, monkeypatch, name):
+    argvs = dict.fromkeys(plane.ORDER, ["sleep", "60"]) | {name: ["sh", "-c", "sleep 0.2; echo no; exit 5"]}
+    monkeypatch.setattr(plane, "commands", lambda *_words: argvs)
+    monkeypatch.setattr(plane.Plane, "deaf_scheduler", lambda _self: "it does not listen yet")
+    with pytest.raises(ClusterError, match=f"(?s)^{name} ended with 5 while .*\n  no$"):
+        pretended.up(plane.Settings())
+    assert pretended.processes.running() == {}
 
 
 def test_hollow_nodes_among_processes():

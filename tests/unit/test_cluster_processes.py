@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -29,9 +28,9 @@ def processes(tmp_path):
 
 def test_found_again_and_ended_in_reverse_order(processes, tmp_path):
     first = processes.start("first", ["sleep", "60"])
-    processes.start("second", ["sleep", "60"])
+    second = processes.start("second", ["sleep", "60"])
     other = Processes(tmp_path)  # as a later run: it knows the folder alone
-    assert other.running() == {"first": first.pid, "second": other.running()["second"]}
+    assert other.running() == {"first": [first.pid], "second": [second.pid]}
     assert Processes(tmp_path / "elsewhere").running() == {}
     assert other.stop(["first", "second", "third"]) == ["second", "first"]
     assert other.running() == {} and other.stop() == []
@@ -41,7 +40,7 @@ def test_children_are_not_taken_for_the_program(processes):
     script = "import subprocess, time; subprocess.Popen(['sleep', '60']); print('started', flush=True); time.sleep(60)"
     parent = processes.start("parent", [sys.executable, "-c", script])
     processes.wait("its child", lambda: None if "started" in processes.last_lines("parent") else "not started", 20)
-    assert processes.running() == {"parent": parent.pid}
+    assert processes.running() == {"parent": [parent.pid]}
 
 
 def test_one_that_ignores_the_request_is_killed(processes, capsys):
@@ -52,18 +51,48 @@ def test_one_that_ignores_the_request_is_killed(processes, capsys):
     processes.wait("it to ignore", lambda: None if "deaf\n" in processes.last_lines("deaf") + "\n" else "not yet", 20)
     processes.stop(patience=0.3)
     assert "is killed" in capsys.readouterr().err
-    deadline = time.monotonic() + 10
-    while processes.running() and time.monotonic() < deadline:
-        time.sleep(0.05)
     assert processes.running() == {}
 
 
 def test_a_program_that_ends_early_shows_its_last_words(processes):
-    child = processes.start("broken", ["sh", "-c", "echo cannot open the store >&2; exit 3"])
+    processes.start("broken", ["sh", "-c", "echo cannot open the store >&2; exit 3"])
     with pytest.raises(
         ClusterError, match=r"(?s)broken ended with 3 while waiting for the store.*cannot open the store"
     ):
-        processes.wait("the store", lambda: "it does not answer", 20, ("broken", child), interval=0.01)
+        processes.wait("the store", lambda: "it does not answer", 20, interval=0.01)
+
+
+def test_every_program_is_watched_while_one_is_waited_for(processes):
+    processes.start("store", ["sh", "-c", "echo the disk is full >&2; exit 4"])
+    processes.start("server", ["sleep", "60"])
+    with pytest.raises(ClusterError, match="(?s)store ended with 4 while waiting for the server.*the disk is full"):
+        processes.wait("the server", lambda: "it does not answer", 20, interval=0.01)
+
+
+def test_the_one_that_ended_is_named_and_not_what_missed_it(processes):
+    child = processes.start("store", ["sleep", "60"])
+    with pytest.raises(ClusterError, match="store was killed by signal 9 while the roles were applied"):
+        with processes.watched("the roles were applied"):
+            child.kill()
+            child.wait()
+            raise ClusterError("The roles cannot be applied.")
+    child = processes.start("other", ["true"])
+    child.wait()
+    with pytest.raises(ClusterError, match="ended"), processes.watched("all went well"):
+        pass
+
+
+def test_what_was_ended_here_is_not_missed(processes):
+    processes.start("offer", ["sleep", "60"])
+    processes.stop(["offer"])
+    processes.check("waiting for nothing")
+
+
+def test_two_of_one_name_are_both_found_and_both_ended(processes, tmp_path):
+    pids = sorted(Processes(tmp_path).start("store", ["sleep", "60"]).pid for _time in range(2))
+    assert processes.running() == {"store": pids}
+    assert processes.stop(["store"]) == ["store"]
+    assert processes.running() == {}
 
 
 def test_waiting_ends_with_the_reason(processes):
