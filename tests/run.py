@@ -383,18 +383,16 @@ class Gates:
         gate.cleanup = [["python", "tests/cluster", "clean"], ["python", "tests/lab", "clean"]]
         return gate
 
-    def machines(self, name: str, *chosen: str) -> Gate:
+    def lab_tests(self, name: str, folder: str, *chosen: str) -> Gate:
         results = LOGS / f"{name}.xml"
-        return self.lab(
-            f"the lab's machines: {name}", "pytest", "-q", "tests/lab", *chosen, f"--junit-xml={results}", junit=results
-        )
+        return self.lab(name, "pytest", "-q", folder, *chosen, f"--junit-xml={results}", junit=results)
 
     def nspawn(self) -> Iterator[Gate]:
         """The lab's hosts that boot in seconds, and its refusals."""
         image = self.lab("the image of the lab's hosts", "python", "tests/lab", "image", "host1")
         yield image
         if passed(image):
-            yield self.machines("hosts", "-m", "not qemu")
+            yield self.lab_tests("the lab's hosts", "tests/lab", "-m", "not qemu")
 
     def booted(self) -> Iterator[Gate]:
         """Machines with a kernel of their own, and real Kubernetes on them."""
@@ -405,10 +403,12 @@ class Gates:
         programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
         yield programs
         if passed(programs):
+            yield self.lab_tests("the cluster's control plane", "tests/cluster")
             yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
         # Each of the other machines has its turn, a day each; `make soak` boots all.
         layout = LAYOUTS[date.today().toordinal() % len(LAYOUTS)]
-        yield self.machines("new", "-m", "qemu", "-k", f"not {' and not '.join(set(LAYOUTS) - {layout})}")
+        others = " and ".join(f"not {name}" for name in LAYOUTS if name != layout)
+        yield self.lab_tests("the lab's machines", "tests/lab", "-m", "qemu", "-k", others)
 
 
 def passed(gate: Gate) -> bool:
