@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import shutil
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -196,13 +196,22 @@ def test_what_is_stopped_or_fails_leaves_nothing_running(pretended, monkeypatch,
 def test_a_second_request_to_stop_waits_for_the_first(pretended, monkeypatch):
     stop = plane.Plane.stop
 
+    def stop_when_asked_again(self):
+        # To this thread, the program's only one; another of the test runner's would take what is sent to the process.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        stop(self)
+
     def fail(*_words, **_more):
-        monkeypatch.setattr(plane.Plane, "stop", lambda self: os.kill(os.getpid(), signal.SIGINT) or stop(self))
+        monkeypatch.setattr(plane.Plane, "stop", stop_when_asked_again)
         raise SystemExit(143)
 
     monkeypatch.setattr(plane.Plane, "kubectl", fail)
-    with pytest.raises(KeyboardInterrupt):
-        pretended.up(plane.Settings())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pretended.up(plane.Settings())
+    finally:
+        signal.signal(signal.SIGINT, before)
     monkeypatch.setattr(plane.Plane, "stop", stop)
     assert pretended.processes.running() == {}
 

@@ -4,7 +4,8 @@
 """Compiles what a module imports once. A module that imports this file first starts a third faster on every host.
 
 Ansible ships a module and what it imports as sources in a zip file. Python's zipimport compiles each of them twice: to answer
-``get_filename`` while it makes the module's spec, and to run it. The importer below keeps the first result for the second call.
+``get_filename`` while it makes the module's spec, and to run it. The importer below keeps the first result for the second call
+(from Python 3.10 on; 3.9 runs a module by another way, and gains nothing).
 tests/unit/plugins/module_utils/host/test_compile_once.py says when Python does so itself and this file can go.
 """
 
