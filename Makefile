@@ -23,8 +23,9 @@ soak: ## the long sweeps, of which what passed on the same source is not repeate
 bench: ## speed, as ratios against other programs
 	@$(IN) test python tests/bench
 
-lab: ## boot a machine and two hosts with a real cluster and leave them running (as root); docs/lab.md says how to use and end them
+lab: ## boot a machine and two hosts with a real cluster and leave them running (as root); prints how to use and end them
 	@$(IN) test molecule converge --scenario-name lab
+	@cat build/lab.txt
 
 docs: ## check the documentation and render it to build/docs
 	@$(IN) test python tools/docs.py
