@@ -13,7 +13,7 @@ from pathlib import Path
 
 def main(name):
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "lo0.rke2_hostprep"
-    mark = re.compile(rf"hp-{name}\b|{re.escape(str(state))}/(lab|cluster)/{name}\b")
+    mark = re.compile(rf"hp-{re.escape(name)}\b|{re.escape(str(state))}/(lab|cluster)/{re.escape(name)}\b")
     for folder in Path("/proc").iterdir():
         try:
             command = (
