@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 
 from ..model.errors import HostprepError
+from . import atomic
 
 MODE = 0o644
 
@@ -79,24 +79,19 @@ def generated_at(folder, name):
 
 
 def write(folder, texts):
-    """Writes all files beside their places, then moves them there: whoever reads meanwhile sees whole files, old or new."""
-    ready = []
+    """All files are replaced or none, and whoever reads meanwhile sees whole files."""
+    changes = []
     try:
         os.makedirs(folder, exist_ok=True)
         for name, text in texts.items():
-            handle, temporary = tempfile.mkstemp(prefix="." + name + ".", dir=folder)
-            ready.append((temporary, os.path.join(folder, name)))
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8"))
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.chmod(temporary, MODE)
-        for temporary, path in ready:
-            os.replace(temporary, path)
+            path = os.path.join(folder, name)
+            new = {"data": text.encode("utf-8"), "mode": MODE}
+            old = atomic.read(path)
+            if old is not None:
+                old["uid"] = None  # who runs this may not give files to others
+            changes.append({"path": path, "old": old, "new": new})
+        atomic.replace(changes, os.urandom(4).hex())  # two runs may write at once
     except OSError as error:
-        for temporary, _path in ready:
-            if os.path.lexists(temporary):
-                os.unlink(temporary)
         raise HostprepError(
             "report_not_written",
             "the report could not be written",

@@ -9,12 +9,11 @@ import errno
 import json
 import os
 import stat
-import tempfile
 
 import pytest
 import sample_plans as samples
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import report_files
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import atomic, report_files
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import report
 from ansible_collections.lo0.rke2_hostprep.plugins.modules import fleet_report
 
@@ -57,6 +56,10 @@ def state(folder):
             path.read_bytes() if path.is_file() else None,
         )
     return found
+
+
+def contents(folder):
+    return {path.name: (path.stat().st_mode, path.read_bytes()) for path in folder.iterdir()}
 
 
 def test_writes_the_three_files(capsys, tmp_path, plans, clock):
@@ -216,22 +219,24 @@ def test_a_folder_that_may_not_be_written_to_is_refused(capsys, tmp_path, plans,
     assert status == 1 and result["code"] == "dest_unwritable" and os.listdir(tmp_path) == []
 
 
+@pytest.mark.parametrize("call", ["write", "fsync", "rename"])
 @pytest.mark.parametrize("fails_at", [0, 1, 2])
-def test_a_full_disk_leaves_the_old_files_and_nothing_else(capsys, tmp_path, plans, monkeypatch, fails_at):
+def test_a_full_disk_leaves_the_old_files_and_nothing_else(capsys, tmp_path, plans, monkeypatch, fails_at, call):
     run(capsys, plans=plans, dest=str(tmp_path))
-    before = state(tmp_path)
-    make, calls = tempfile.mkstemp, []
+    before = contents(tmp_path)
+    real, calls = getattr(os, call), []
 
-    def mkstemp(**options):
-        calls.append(options)
-        if len(calls) > fails_at:
+    def fails(*arguments):
+        calls.append(arguments)
+        if len(calls) == fails_at + 1:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return make(**options)
+        return real(*arguments)
 
-    monkeypatch.setattr(report_files.tempfile, "mkstemp", mkstemp)
+    monkeypatch.setattr(atomic.os, call, fails)
     status, result = run(capsys, plans=plans[:1], dest=str(tmp_path))
+    monkeypatch.undo()
     assert status == 1 and result["code"] == "report_not_written" and "No space left" in result["msg"]
-    assert state(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
