@@ -146,6 +146,10 @@ class Archive:
         except KeyError:
             raise Unreadable("missing") from None
 
+    def place(self, _path):
+        """No file of an archive lies anywhere that could be written to."""
+        return None
+
     def link(self, path):
         node = self._node(path)
         return str(node) if isinstance(node, _Link) else None

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 
-from ..model import kernel_args
+from .boot_args import boot_args
 
 PLAN_PATH = "var/lib/lo0.rke2_hostprep/plan.json"
 STATE_PATH = "var/lib/kubelet/cpu_manager_state"
-_ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)\Z", re.S)
-_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _RESERVED = re.compile(r"""^[^#]*?(?:reserved-cpus=|reservedSystemCPUs["']?\s*:)\s*["']?([0-9,\- ]*)""")
 
 
@@ -31,65 +28,11 @@ def observe(tree, release):
     }
 
 
-def _assignments(text, values):
-    """Shell assignments of a GRUB defaults file, with variables expanded from `values`; that is all that such a file may hold."""
-    for line in text.replace("\\\n", "").splitlines():
-        found = _ASSIGNMENT.match(line)
-        if not found:
-            continue
-        try:
-            words = shlex.split(found.group(2), comments=True)
-        except ValueError:
-            continue
-        value = words[0] if words else ""
-        values[found.group(1)] = _VARIABLE.sub(lambda name: values.get(name.group(1) or name.group(2), ""), value)
-
-
 def _boot_args(tree, release):
-    """{"source", "tokens"}: a Boot Loader Specification entry of the running kernel, else GRUB's defaults, else /etc/kernel/cmdline."""
-    environment = {}
-    for path in ("boot/grub2/grubenv", "boot/grub/grubenv"):
-        _assignments(
-            "\n".join(
-                '%s="%s"' % tuple(line.split("=", 1))
-                for line in (tree.read(path) or "").splitlines()
-                if "=" in line and not line.startswith("#") and '"' not in line
-            ),
-            environment,
-        )
-    entries = tree.listdir("boot/loader/entries")
-    if entries is None and tree.why("boot/loader/entries") != "missing":
-        return {"source": None, "tokens": None}  # what boots is there, and only root may read it
-    for name in entries or []:
-        entry = dict(
-            line.split(None, 1)
-            for line in (tree.read("boot/loader/entries/" + name) or "").splitlines()
-            if len(line.split(None, 1)) == 2
-        )
-        if (
-            release
-            and release in (entry.get("version", ""), entry.get("linux", "").rpartition("vmlinuz-")[2])
-            and "options" in entry
-        ):
-            options = _VARIABLE.sub(
-                lambda found: environment.get(found.group(1) or found.group(2), ""), entry["options"]
-            )
-            return {"source": "boot/loader/entries/" + name, "tokens": kernel_args.split(options)}
-    defaults = tree.read("etc/default/grub")
-    if defaults is not None:
-        values = {}
-        _assignments(defaults, values)
-        for name in tree.listdir("etc/default/grub.d") or []:
-            if name.endswith(".cfg"):
-                _assignments(tree.read("etc/default/grub.d/" + name) or "", values)
-        line = values.get("GRUB_CMDLINE_LINUX", "") + " " + values.get("GRUB_CMDLINE_LINUX_DEFAULT", "")
-        return {"source": "etc/default/grub", "tokens": kernel_args.split(line)}
-    line = tree.read("etc/kernel/cmdline")
-    return (
-        {"source": None, "tokens": None}
-        if line is None
-        else {"source": "etc/kernel/cmdline", "tokens": kernel_args.split(line)}
-    )
+    """{"source", "tokens"} of what host/boot_args.py reads."""
+    found = boot_args(tree, release)
+    owned = found["owned"]
+    return {"source": found["source"], "tokens": None if owned is None else [token["text"] for token in owned]}
 
 
 def _kubelet_reserved(tree):
@@ -132,6 +75,11 @@ def _state(tree):
     return {"path": "/" + STATE_PATH, "state": state, "problem": problem}
 
 
+def kept_plan(tree):
+    """(the plan that the host keeps or None, why it cannot be read or None)"""
+    return _json(tree, PLAN_PATH)
+
+
 def _kept(tree):
-    plan, problem = _json(tree, PLAN_PATH)
+    plan, problem = kept_plan(tree)
     return {"path": "/" + PLAN_PATH, "plan": plan, "problem": problem}

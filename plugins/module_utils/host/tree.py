@@ -193,6 +193,20 @@ class Tree:
         found = self.data(path, limit)
         return None if found is None else found.decode("utf-8", "replace").strip(" \t\r\n\0")
 
+    def place(self, path):
+        """Where a file below the root lies on this machine, its folder free of links; None in an archive, or where that folder is not.
+
+        For those who write: they must not follow a link at its end.
+        """
+        parent, _slash, name = path.rpartition("/")
+        where = self.real(parent)
+        return None if where is None else self._store.place(where + "/" + name if where else name)
+
+    @property
+    def writable(self):
+        """Whether this is a folder, not an archive."""
+        return self._store.place("") is not None
+
     def why(self, path):
         """Why ``data``, ``read``, ``listdir`` or ``real`` gave None for this path."""
         return self._why.get(path, "missing")
@@ -206,6 +220,9 @@ class _Folder:
 
     def enter(self, name):
         self._top += name + "/"
+
+    def place(self, path):
+        return self._top + path
 
     def link(self, path):
         try:

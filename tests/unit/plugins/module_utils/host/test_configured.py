@@ -53,7 +53,14 @@ def seen(tmp_path, files, release=None):
             {
                 "etc/default/grub": 'GRUB_CMDLINE_LINUX="a"\nGRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT:+x} $tuned_params"\n'
             },
-            ["a", "${GRUB_CMDLINE_LINUX_DEFAULT:+x}"],
+            ["a"],
+        ),
+        (
+            {
+                "etc/default/grub": 'GRUB_CMDLINE_LINUX="a"\nGRUB_CMDLINE_LINUX+=" isolcpus=2"\n',
+                "etc/default/grub.d/60.cfg": 'GRUB_CMDLINE_LINUX+=" nosmt"\n',
+            },
+            ["a", "isolcpus=2", "nosmt"],
         ),
         ({"etc/default/grub": 'GRUB_CMDLINE_LINUX="unclosed\n'}, []),
         ({"etc/default/grub": b"\xff\xfe\x00garbage="}, []),
@@ -147,3 +154,22 @@ def test_what_only_root_may_read_is_a_problem_and_not_absent():
     assert "Permission denied" in found["cpu_manager_state"]["problem"]
     assert "Permission denied" in found["kept_plan"]["problem"]
     assert found["boot_args"] == {"source": None, "tokens": None}
+
+
+def test_an_efi_partition_that_only_root_may_read_does_not_hide_grubs_defaults():
+    with tempfile.TemporaryDirectory() as place:  # pytest's own folder is closed to other users
+        top = Path(place)
+        top.chmod(0o755)
+        for folder in ("sys", "etc/default", "boot/efi/loader/entries"):
+            (top / folder).mkdir(parents=True)
+        (top / "etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet\n")
+        (top / "boot/efi").chmod(0)
+        was = os.geteuid()
+        if was == 0:
+            os.seteuid(65534)
+        try:
+            found = observe(Tree(place), "6.12")["boot_args"]
+        finally:
+            os.seteuid(was)
+            (top / "boot/efi").chmod(0o755)
+    assert found == {"source": "etc/default/grub", "tokens": ["quiet"]}

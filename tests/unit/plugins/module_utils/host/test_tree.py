@@ -181,3 +181,14 @@ def test_only_the_real_root_is_live(host):
     assert not host.tree().live
     assert Tree("/").live
     assert Tree("//").live
+
+
+def test_where_a_writer_finds_a_file(host, tmp_path):
+    host.add({"sys/real/file": "x\n", "sys/link": host.Link("/sys/real"), "sys/out": host.Link("/../../etc")})
+    tree = host.tree()
+    assert tree.writable
+    assert tree.place("sys/link/file") == str(host.top / "sys/real/file")
+    assert tree.place("sys/link/new") == str(host.top / "sys/real/new")
+    assert tree.place("sys/absent/file") is None
+    assert tree.place("sys/out/passwd") is None, "links stay inside"
+    assert Tree("/").place("proc/version") == "/proc/version"

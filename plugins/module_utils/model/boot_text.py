@@ -1,0 +1,425 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The texts of boot loader files with our arguments in them, and without: old text in, new text out, and back byte for byte.
+
+Three shapes. A file that is ours as a whole (Debian's drop-in). A marked block at the end of a file that is not ours
+(/etc/default/grub). Tokens at the end of a line in which every word goes to the kernel, so that no mark can stand there
+(/etc/kernel/cmdline, ``options`` of an entry): there the tokens that were added are recorded, and those are taken out again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import shell_values
+from .cmdline import TRIAL_MARK
+from .errors import HostprepError, finding
+
+# grub-mkconfig sources /etc/default/grub.d/*.cfg in the shell's order. Cloud images bring 50-cloudimg-settings.cfg, which assigns
+# anew, and packages bring names without a number (kdump-tools.cfg), which sort after every number. A name with zz sorts after both.
+DROP_IN = "etc/default/grub.d/zz-lo0-rke2-hostprep.cfg"
+_DEFAULTS = "etc/default/grub"
+_CMDLINE = "etc/kernel/cmdline"
+_ENTRIES = "boot/loader/entries/"
+_VARIABLE = "GRUB_CMDLINE_LINUX_DEFAULT"  # not in recovery entries, which stay as they are
+_HEAD = "# Kernel arguments of lo0.rke2_hostprep. Written by its module kernel_cmdline, which also removes it."
+_BEGIN = "# BEGIN lo0.rke2_hostprep kernel arguments"
+_CUT = " (the line before had no end)"
+_END = "# END lo0.rke2_hostprep kernel arguments"
+_BLOCK = re.compile("(\n?)" + re.escape(_BEGIN) + "(" + re.escape(_CUT) + ")?\n[^\n]*\n" + re.escape(_END) + "\n")
+
+
+def assignment(tokens):
+    """One line of shell that adds tokens to what the variable holds, and removes nothing from it."""
+    return '%s="${%s:+$%s }%s"\n' % (_VARIABLE, _VARIABLE, _VARIABLE, " ".join(tokens))
+
+
+def drop_in(tokens):
+    """Text of Debian's drop-in; None, which means no file, for no tokens."""
+    return "%s\n%s" % (_HEAD, assignment(tokens)) if tokens else None
+
+
+def refuse_defaults(result, shell=None):
+    """Refuses GRUB's defaults that grub-mkconfig would stop at: grub_defaults_broken, grub_defaults_append.
+
+    result: of shell_values.evaluate; shell: what /bin/sh is called. Returns findings on what cannot be known without running them.
+    """
+    if result["broken"]:
+        path, sentence = next(entry for entry in result["problems"] if entry[0] == result["broken"][0])
+        raise HostprepError(
+            "grub_defaults_broken",
+            "a file of GRUB's defaults is no complete shell, so that GRUB's configuration cannot be generated",
+            read="/%s: %s" % (path, sentence),
+            allowed="shell assignments",
+            cure="correct the file",
+        )
+    if result["appended"] and shell == "dash":
+        raise HostprepError(
+            "grub_defaults_append",
+            "a file of GRUB's defaults uses +=, which dash takes for a command that does not exist",
+            read="/%s, with dash as /bin/sh" % result["appended"][0],
+            allowed='%s="$%s more"' % (_VARIABLE, _VARIABLE),
+            cure="correct the file",
+        )
+    return [
+        finding(
+            "grub_defaults_unclear",
+            "what a file of GRUB's defaults sets depends on what it runs",
+            "compare /proc/cmdline after the boot",
+            "/%s: %s" % (path, sentence),
+        )
+        for path, sentence in result["problems"]
+    ] + [
+        finding(
+            "grub_defaults_unclear",
+            "%s depends on what a command says" % name,
+            "compare /proc/cmdline after the boot",
+            "/" + path,
+        )
+        for name, path in sorted(result["unknown"].items())
+        if name in ("GRUB_CMDLINE_LINUX", _VARIABLE)
+    ]
+
+
+def refuse_discarded(files, tokens):
+    """Refuses a drop-in that would be written in vain, since a file that is sourced later assigns anew: drop_in_discarded.
+
+    files: [(path, text)] in their order, with or without the drop-in.
+    """
+    others = [entry for entry in files if entry[0] != DROP_IN]
+    ordered = others[:1] + sorted([*others[1:], (DROP_IN, drop_in(tokens) or "")])
+    for number in range(1, len(ordered) + 1):
+        left = shell_values.evaluate(ordered[:number])["values"].get(_VARIABLE, [])
+        there = [token["text"] for token in shell_values.tokens(left) if token["owner"] == DROP_IN]
+        if (DROP_IN in [path for path, _text in ordered[:number]]) and there != list(tokens):
+            raise HostprepError(
+                "drop_in_discarded",
+                "a file that is sourced after ours assigns %s anew, and our arguments would be lost" % _VARIABLE,
+                read="/" + ordered[number - 1][0],
+                allowed='%s="$%s more" in files after /%s' % (_VARIABLE, _VARIABLE, DROP_IN),
+                cure="correct that file, or give it a name that sorts before ours",
+            )
+
+
+# -- a marked block ----------------------------------------------------------------------------------------------------------
+
+
+def with_block(text, tokens):
+    """A GRUB defaults file with our block at its end, in place of one that is there. No tokens: without it."""
+    text = without_block(text)
+    if not tokens:
+        return text
+    cut = bool(text) and not text.endswith("\n")
+    return "%s%s%s%s\n%s%s\n" % (text, "\n" if cut else "", _BEGIN, _CUT if cut else "", assignment(tokens), _END)
+
+
+def without_block(text):
+    """The same file as it was before the block. Raises HostprepError: owned_block_damaged."""
+    marks = text.count(_BEGIN), text.count(_END)
+    if marks == (0, 0):
+        return text
+    found = list(_BLOCK.finditer(text))
+    if marks != (1, 1) or len(found) != 1:
+        raise HostprepError(
+            "owned_block_damaged",
+            "the block of this collection in a boot loader file was changed by hand",
+            read="%d lines that begin it and %d that end it, with %d whole blocks" % (marks[0], marks[1], len(found)),
+            allowed="one block of three lines, or none",
+            cure="remove its lines by hand",
+        )
+    block = found[0]
+    start = block.start() if block.group(2) else block.start() + len(block.group(1))
+    return text[:start] + text[block.end() :]
+
+
+# -- tokens at the end of a line ---------------------------------------------------------------------------------------------
+
+
+def with_tokens(text, tokens, added=()):
+    """A /etc/kernel/cmdline with tokens at the end of its last line, after those in `added` (recorded before) were taken out."""
+    return _with(text, tokens, added, "", lambda line: bool(line.strip()) and not line.lstrip().startswith("#"))
+
+
+def entry_with_tokens(text, tokens, added=()):
+    """A Boot Loader Specification entry with tokens at the end of its last ``options``."""
+    return _with(text, tokens, added, "options ", lambda line: bool(_OPTIONS.match(line)))
+
+
+_OPTIONS = re.compile(r"options[ \t]+\S")
+
+
+def _with(text, tokens, added, prefix, target):
+    lines = text.split("\n")
+    if added:
+        lines = _without(lines, added, prefix, target)
+    if not tokens:
+        return "\n".join(lines)
+    run = " ".join(tokens)
+    for index in range(len(lines) - 1, -1, -1):
+        if target(lines[index]):
+            body = lines[index].rstrip()
+            lines[index] = body + " " + run + lines[index][len(body) :]
+            return "\n".join(lines)
+    if lines[-1]:
+        lines.append(prefix + run)  # the file had no end of line, and gets none
+    else:
+        lines.insert(len(lines) - 1, prefix + run)
+    return "\n".join(lines)
+
+
+def _without(lines, added, prefix, target):
+    """Lines without the last mention of each recorded token; a line that held nothing else goes with them."""
+    lines = list(lines)
+    whole = prefix + " ".join(added)
+    if whole in lines:
+        del lines[len(lines) - 1 - lines[::-1].index(whole)]
+        return lines
+    for token in reversed(added):
+        pattern = re.compile(r"(?:(?<=\s)|^)" + re.escape(token) + r"(?=\s|\Z)")
+        for index in range(len(lines) - 1, -1, -1):
+            if not target(lines[index]):
+                continue
+            found = list(pattern.finditer(lines[index]))
+            if found:
+                start, end = found[-1].span()
+                if start and lines[index][start - 1] in " \t":
+                    start -= 1
+                elif lines[index][end : end + 1] in (" ", "\t"):
+                    end += 1
+                lines[index] = lines[index][:start] + lines[index][end:]
+                break
+    return lines
+
+
+def new_cmdline(base, tokens):
+    """Text of a /etc/kernel/cmdline where there was none: what the booted entry had, and ours. Undoing it removes the file.
+
+    Without that file kernel-install copies /proc/cmdline, so a kernel package that comes in during a trial would keep the trial's.
+    """
+    return " ".join([*base, *tokens]) + "\n"
+
+
+# -- entries of the Boot Loader Specification --------------------------------------------------------------------------------
+
+
+def entry(text):
+    """[(key, value)] of an entry; comments and blank lines are left out."""
+    found = []
+    for line in text.split("\n"):
+        parts = line.strip().split(None, 1)
+        if parts and not parts[0].startswith("#"):
+            found.append((parts[0], parts[1] if len(parts) == 2 else ""))
+    return found
+
+
+def release_of(text):
+    """Kernel release of an entry: its version, else what its kernel's file is called; None where neither is there."""
+    keys = dict(entry(text))
+    kernel = keys.get("linux", "").rpartition("/")[2]
+    return keys.get("version") or (kernel.partition("vmlinuz-")[2] if kernel.startswith("vmlinuz-") else None) or None
+
+
+def running_entry(entries, release):
+    """Name of the entry that boots this kernel release. entries: {file name: text}. Raises HostprepError: entry_unknown."""
+    found = []
+    for name in sorted(entries):
+        keys = dict(entry(entries[name]))
+        linux = keys.get("linux", "")
+        same = release in (
+            keys.get("version"),
+            linux.rpartition("vmlinuz-")[2],
+            linux.rpartition("/")[0].rpartition("/")[2],
+        )
+        if release and same and "options" in keys and not _trial_name(name) and "rescue" not in name:
+            found.append(name)
+    if len(found) != 1:
+        raise HostprepError(
+            "entry_unknown",
+            "which boot entry the running kernel was booted from cannot be known",
+            read="kernel %s; entries that name it: %s" % (release, ", ".join(found) or "none"),
+            allowed="one entry of the running kernel",
+            cure="remove entries that are left over, or install the running kernel again",
+        )
+    return found[0]
+
+
+_TRIAL_SUFFIX = (
+    "~hostprep-trial"  # in a version ~ sorts before its absence: the clone comes after the entry it was made from
+)
+
+
+def _trial_name(name):
+    return name.endswith(_TRIAL_SUFFIX + ".conf")
+
+
+def trial_entry(name, text, tokens, trial_id, panic=60, added=()):
+    """{"name", "id", "text", "extras"}: a clone of an entry that carries tokens, and alone carries panic= and the trial's mark.
+
+    name and text: the entry of the running kernel. added: tokens of ours that it already has. id is what grub2-reboot or
+    bootctl set-oneshot takes. The entry it was made from is not touched.
+    """
+    stem = name[: -len(".conf")] if name.endswith(".conf") else name
+    stem = re.sub(r"\+[0-9]+(?:-[0-9]+)?\Z", "", stem)  # a boot counter is not part of the id
+    clone = stem + _TRIAL_SUFFIX
+    extras = ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id)]
+    lines = []
+    for line in entry_with_tokens(text, [*tokens, *extras], added).split("\n"):
+        key = line.split(None, 1)[:1]
+        if key == ["title"]:
+            line = line.rstrip() + " (trial of kernel arguments)"
+        elif key == ["id"]:
+            line = "id " + clone
+        lines.append(line)
+    return {"name": clone + ".conf", "id": clone, "text": "\n".join(lines), "extras": extras}
+
+
+def el_commit(entries, tokens, added=()):
+    """{"commands": [argv], "expected": {file name: text}}: our arguments in every entry but rescue and trial ones.
+
+    grubby is asked, since it also knows kernelopts in grubenv (EL 8), /etc/default/grub and /etc/kernel/cmdline, from which the next
+    kernel takes its arguments. What it must lead to is in `expected`, to be compared token by token: its exit status alone proves
+    nothing. Only tokens that were recorded as ours are removed.
+    """
+    commands, expected = [], {}
+    for name in sorted(entries):
+        if _trial_name(name):
+            continue
+        if "rescue" not in name:
+            expected[name] = entry_with_tokens(entries[name], tokens, added)
+    gone = [token for token in added if token not in tokens]
+    new = [token for token in tokens if token not in added]
+    if gone or new:
+        argv = ["grubby", "--update-kernel=ALL"]
+        if gone:
+            argv.append("--remove-args=" + " ".join(gone))
+        if new:
+            argv.append("--args=" + " ".join(new))
+        commands.append(argv)
+    return {"commands": commands, "expected": expected}
+
+
+# -- entries of grub.cfg -----------------------------------------------------------------------------------------------------
+
+TRIAL_ID = "lo0-rke2-hostprep-trial"
+_MENU = re.compile(r"^(?P<indent>[ \t]*)menuentry[ \t]", re.M)
+_LINUX = re.compile(r"^([ \t]*linux(?:16|efi)?[ \t]+(\S+)[^\n]*?)[ \t]*$", re.M)
+_SHELL_BEGIN = "### BEGIN lo0.rke2_hostprep trial ###\n"
+_MADE = "# There was no custom.cfg before.\n"
+_SHELL_END = "### END lo0.rke2_hostprep trial ###\n"
+_SHELL_BLOCK = re.compile(re.escape(_SHELL_BEGIN) + ".*?" + re.escape(_SHELL_END), re.S)
+
+
+def menu_entries(grub_cfg):
+    """[{"kernel": path or None, "args": text, "body": [line], "recovery": bool}] of every menuentry, submenus' own included."""
+    found = []
+    lines = grub_cfg.split("\n")
+    index = 0
+    while index < len(lines):
+        if not _MENU.match(lines[index]):
+            index += 1
+            continue
+        indent = lines[index][: len(lines[index]) - len(lines[index].lstrip())]
+        body = []
+        index += 1
+        while index < len(lines) and lines[index] != indent + "}":
+            if _MENU.match(lines[index]):
+                break
+            body.append(lines[index])
+            index += 1
+        linux = next((line for line in body if _LINUX.match(line)), None)
+        words = linux.split(None, 2) if linux else []
+        args = words[2].rstrip() if len(words) == 3 else ""
+        found.append(
+            {
+                "kernel": words[1] if words else None,
+                "args": args,
+                "body": body,
+                "recovery": bool({"single", "recovery"}.intersection(args.split())),
+            }
+        )
+    return found
+
+
+def pending_kernel(grub_cfg, release):
+    """Release of the kernel that the first entry boots, where that is not the running one; None where it is, or is unknown."""
+    first = next((one["kernel"] for one in menu_entries(grub_cfg) if one["kernel"]), None)
+    name = (first or "").rpartition("/")[2].partition("vmlinuz-")[2]
+    return name if name and name != release else None
+
+
+def trial_menu(grub_cfg, release, tokens, trial_id, panic=60, added=()):
+    """{"id", "text", "extras"}: a menuentry for custom.cfg that boots the running kernel as grub.cfg does, with tokens.
+
+    custom.cfg is sourced by the menu of grub-mkconfig, so grub.cfg is not generated anew for a trial and a kernel package that comes
+    in meanwhile changes nothing. Raises HostprepError: entry_unknown.
+    """
+    wanted = "vmlinuz-%s" % release
+    entries = [one for one in menu_entries(grub_cfg) if one["kernel"] and one["kernel"].rpartition("/")[2] == wanted]
+    chosen = next((one for one in entries if not one["recovery"]), None)
+    if not release or chosen is None:
+        raise HostprepError(
+            "entry_unknown",
+            "which boot entry the running kernel was booted from cannot be known",
+            read="kernel %s; %d entries of grub.cfg name it" % (release, len(entries)),
+            allowed="an entry of the running kernel that is not a recovery entry",
+            cure="run update-grub, or install the running kernel again",
+        )
+    extras = ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id)]
+    body = []
+    for line in chosen["body"]:
+        if _LINUX.match(line):
+            line = _without([line], added, "", bool)[0] if added else line
+            line = line.rstrip() + " " + " ".join([*tokens, *extras])
+        body.append("\t" + line.strip())
+    text = "menuentry 'Trial of kernel arguments (lo0.rke2_hostprep)' --id %s {\n%s\n}\n" % (TRIAL_ID, "\n".join(body))
+    return {"id": TRIAL_ID, "text": text, "extras": extras}
+
+
+def with_trial_menu(custom, menu):
+    """custom.cfg (None where there is none) with a trial's menuentry before what is there; menu None: as it was, None for no file."""
+    block = _SHELL_BLOCK.search(custom or "")
+    made = custom is None or (block is not None and _MADE in block.group(0))
+    rest = _SHELL_BLOCK.sub("", custom or "", count=1)
+    if menu is None:
+        return None if made and not rest else rest
+    return _SHELL_BEGIN + (_MADE if made else "") + menu + _SHELL_END + rest
+
+
+# -- all that a change writes ------------------------------------------------------------------------------------------------
+
+
+def changes(backend, files, tokens, added=(), base=(), kernels=()):
+    """{"files": [{"path", "before", "after"}], "commands": [argv]} that make `tokens` the host's own arguments; [] takes them out.
+
+    files: {path: text or None} of the backend's files: the drop-in, /etc/default/grub, /etc/kernel/cmdline, or entries below
+    boot/loader/entries. added: tokens that were recorded as ours. base: tokens of the booted entry, for a new /etc/kernel/cmdline.
+    kernels: [(release, path of its image)] for kernel-install. None after means no file. On EL the commands write, and "files" is
+    what they must lead to. Nothing is to be done where both lists are empty.
+    """
+    commands = []
+    if backend == "debian":
+        wanted = {DROP_IN: drop_in(tokens)}
+        commands = [["update-grub"]]
+    elif backend == "sles":
+        wanted = {_DEFAULTS: with_block(files.get(_DEFAULTS) or "", tokens)}
+        commands = [["grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"]]
+    elif backend == "systemd-boot":
+        text = files.get(_CMDLINE)
+        if text is None:
+            after = new_cmdline(base, tokens) if tokens else None
+        else:
+            after = with_tokens(text, tokens, added)
+        wanted = {_CMDLINE: after}
+        commands = [["kernel-install", "add", release, image] for release, image in kernels]
+    else:
+        names = {path.rpartition("/")[2]: path for path in files if path.startswith(_ENTRIES)}
+        plan = el_commit({name: files[path] for name, path in names.items()}, tokens, added)
+        wanted = {names[name]: text for name, text in plan["expected"].items()}
+        commands = plan["commands"]
+    changed = [
+        {"path": path, "before": files.get(path), "after": wanted[path]}
+        for path in sorted(wanted)
+        if wanted[path] != files.get(path)
+    ]
+    return {"files": changed, "commands": commands if changed else []}
