@@ -43,7 +43,8 @@ while read -r top; do
 done
 existing proc/cpuinfo proc/interrupts proc/cmdline proc/version proc/sysinfo proc/sys/kernel/osrelease proc/sys/kernel/version proc/sys/kernel/arch proc/config.gz \
   proc/net/route proc/net/ipv6_route proc/net/vlan/config proc/net/bonding/* proc/device-tree/hypervisor/compatible proc/device-tree/ibm,partition-name \
-  boot/loader/entries/* boot/grub/grubenv boot/grub2/grubenv etc/default/grub etc/default/grub.d/*.cfg etc/kernel/cmdline var/lib/kubelet/cpu_manager_state \
+  boot/loader/entries/* efi/loader/entries/* boot/efi/loader/entries/* boot/grub/grubenv boot/grub2/grubenv etc/default/grub etc/default/grub.d/*.cfg \
+  etc/grub.d/00_tuned etc/tuned/bootcmdline etc/kernel/cmdline var/lib/kubelet/cpu_manager_state \
   var/lib/lo0.rke2_hostprep/plan.json | tr '\n' '\0' | copy
 release=$(cat proc/sys/kernel/osrelease 2>/dev/null || uname -r)
 for config in "boot/config-$release" "lib/modules/$release/config" "usr/lib/modules/$release/config"; do

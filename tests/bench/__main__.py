@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Speed, printed as ratios of figures taken in one run: `make bench`. Nothing is asserted; a part that cannot run says why.
 
-python tests/bench [lstopo] [growth] [fleet]     default: all three
+python tests/bench [lstopo] [growth] [fleet] [irqs] [keeper]     default: all
 """
 
 from __future__ import annotations
@@ -133,8 +133,136 @@ def fleet(folder):
     print("fleet %d hosts: plan/setup ratio %.2f, HTML %.2f MB" % (HOSTS, ratio, size))
 
 
+# What the drivers' own scripts do for each interrupt, kept short: look, compare, write. The second forks no program at all.
+LOOPS = {
+    "shell loop": 'while read -r irq cpus; do f="$1/proc/irq/$irq/smp_affinity_list"; '
+    '[ "$(cat "$f")" = "$cpus" ] || echo "$cpus" > "$f"; done < "$2"',
+    "loop of builtins": 'while read -r irq cpus; do f="$1/proc/irq/$irq/smp_affinity_list"; '
+    'read -r now < "$f"; [ "$now" = "$cpus" ] || echo "$cpus" > "$f"; done < "$2"',
+}
+
+
+def irqs(folder):
+    """Putting 448 queue interrupts in place, when none and when all are elsewhere, beside shell loops over the same files.
+
+    Ours finds the interrupts anew each time, as it does on a host; the loops are handed numbers and CPUs.
+    """
+    from builder import build, named
+
+    _collection()
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import affinity
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.affinity import checked
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
+
+    spec = named("ice-448")
+    spec["nics"] = [dict(nic, ceqs=0) for nic in spec["nics"] if nic["driver"] == "ice"]
+    root = build(spec, folder / "irqs")
+    rules = checked(make_plan(discover(Tree(str(root))), {}))
+    rows, _look = affinity.pin(str(root), rules)
+    right, wrong = folder / "right", folder / "wrong"
+    for path, column in ((right, "after"), (wrong, "before")):
+        path.write_text("".join("%d %s\n" % (row["irq"], row[column]) for row in rows if row["kind"] == "queue"))
+    places = [root / "proc/irq" / line.split()[0] / "smp_affinity_list" for line in right.read_text().splitlines()]
+
+    def ours():
+        affinity.pin(str(root), rules)
+
+    def loop(text):
+        return lambda: subprocess.run(["sh", "-c", text, "sh", str(root), str(right)], check=True)
+
+    def timed(action, before):
+        times = []
+        for run in range(8):
+            before()
+            start = time.perf_counter()
+            action()
+            if run:
+                times.append(time.perf_counter() - start)
+        return statistics.median(times)
+
+    def scatter():
+        for place in places:
+            place.write_text("50\n")
+
+    for case, before in (("nothing changes", ours), ("everything changes", scatter)):
+        taken = timed(ours, before)
+        for name, text in LOOPS.items():
+            theirs = timed(loop(text), before)
+            print(
+                "irqs %d queues, %-18s ours %6.1f ms, %-16s %7.1f ms, %5.1f times as long"
+                % (len(places), case, taken * 1e3, name, theirs * 1e3, theirs / taken)
+            )
+
+
+def keeper(folder):
+    """The keeper of 448 queues as a program of its own: memory, and the processor time of an hour in which nothing happens."""
+    import json
+    import signal
+
+    from builder import build, named
+
+    _collection()
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import program
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import PLAN_PATH
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
+
+    spec = named("ice-448")
+    spec["nics"] = [dict(nic, ceqs=0) for nic in spec["nics"] if nic["driver"] == "ice"]
+    root = build(spec, folder / "keeper")
+    kept = root / PLAN_PATH
+    kept.parent.mkdir(parents=True)
+    kept.write_text(json.dumps(make_plan(discover(Tree(str(root))), {})))
+    for path, text in program.files().items():
+        place = folder / "program" / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+    metrics = folder / "metrics" / "irq.prom"
+    command = [
+        sys.executable,
+        "-IB",
+        str(folder / "program" / program.SCRIPT),
+        "--root",
+        str(root),
+        "--metrics",
+        str(metrics),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+
+    def looked():
+        return metrics.stat().st_mtime_ns if metrics.exists() else 0
+
+    def processor():
+        fields = Path("/proc/%d/stat" % process.pid).read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    try:
+        while not looked():
+            time.sleep(0.05)
+        time.sleep(3)  # its second look, and the one that its own writes ask for
+        start, looks = processor(), 30
+        for _look in range(looks):
+            before = looked()
+            process.send_signal(signal.SIGHUP)
+            while looked() == before:
+                time.sleep(0.01)
+        each = (processor() - start) / looks
+        status = Path("/proc/%d/status" % process.pid).read_text()
+        memory = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    finally:
+        process.terminate()
+        process.wait()
+    print(
+        "keeper 448 queues: %.1f MiB resident, %.0f ms of processor a look, %.1f s an hour of 60 looks"
+        % (memory, each * 1e3, each * 60)
+    )
+
+
 if __name__ == "__main__":
-    parts = {"lstopo": lstopo, "growth": growth, "fleet": fleet}
+    parts = {"lstopo": lstopo, "growth": growth, "fleet": fleet, "irqs": irqs, "keeper": keeper}
     chosen = sys.argv[1:] or list(parts)
     for part in chosen:
         if part not in parts:

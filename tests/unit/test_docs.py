@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.bootloader import BACKENDS
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.policy import OPTIONS
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.version import COLLECTION_VERSION
 
@@ -66,3 +67,12 @@ def test_every_policy_option_is_documented_with_its_default():
 def test_planning_page_names_every_policy_option():
     text = (TOP / "docs" / "planning.md").read_text(encoding="utf-8")
     assert not {name for name in OPTIONS if "`%s" % name not in text and name + ":" not in text}
+
+
+def test_the_page_of_boot_loaders_says_where_each_backend_ran():
+    page = (TOP / "docs" / "kernel_cmdline.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*?) \| (.*?) \| (.*?) \| (.*?) \|$", page, re.M)
+    assert rows == [
+        (name, row["title"], row["writes"], ", ".join(row["ran_on"]) or "nothing yet", row["read_in"])
+        for name, row in BACKENDS.items()
+    ]

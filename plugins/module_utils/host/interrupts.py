@@ -22,51 +22,80 @@ _VIRTIO_BUS = "sys/bus/virtio/devices"
 
 def read(reader, functions, nics):
     """(irqs, irq_columns, default_smp_affinity) of the topology; fills each NIC's ``irqs`` and ``irq_source``."""
-    data = reader.tree.data(PROC, INTERRUPTS)
-    if data is None:
+    seen = _Seen(reader, functions, nics)
+    if seen.data is None:
         reader.note("irq_columns", PROC, reader.tree.why(PROC))
-    table = irqs.parse(data or b"")
-    if data is not None and table.columns is None:
+    elif seen.columns is None:
         reader.note("irq_columns", PROC, "no header of CPU columns")
-    for place, line in table.bad[:1]:
-        why = "%d lines make no sense, the first is line %d: %s" % (len(table.bad), place, line.strip()[:60])
+    for place, line in seen.bad[:1]:
+        why = "%d lines make no sense, the first is line %d: %s" % (len(seen.bad), place, line.strip()[:60])
         reader.note("irqs", PROC, why)
-    rows = {row.number: row for row in table.irqs}
-    owner = _msi_owners(functions)
-    for number in owner:
-        rows.setdefault(number, irqs.Irq(number, None, None, None, []))
-    device_of = _Attribution(reader, functions, nics, owner).devices(rows)
-    nic_of = {nic.bdf or nic.name: nic for nic in nics}
-    flags = _DebugFlags(reader)
-    affinity = _Affinity(reader)
-    facts = []
-    for number in sorted(rows):
-        row = rows[number]
-        device = device_of.get(number)
-        nic = nic_of.get(device)
-        managed = flags.managed(number)
+    facts = [seen.fact(number) for number in sorted(seen.rows)]
+    seen.affinity.note_absent()
+    for nic in nics:
+        _finish_nic(reader, nic, seen.owner, seen.data is not None)
+    default = reader.mask("proc/irq/default_smp_affinity", "default_smp_affinity")
+    return facts, seen.columns, listed(default)
+
+
+def of_nics(reader, functions, nics, chosen, counts=frozenset()):
+    """([(NIC, fact, counts or None)], CPUs of the columns) of the interrupts of the chosen NICs; the masks of no other are read.
+
+    nics: every NIC, so that a name that drivers cut is not taken for another's. counts: the numbers of interrupts to be counted, or
+    True for all; without any, where interrupts really go is not read either (``effective`` is None).
+    """
+    seen = _Seen(reader, functions, nics, counts)
+    found = []
+    for number in sorted(seen.rows):
+        nic = seen.nic(number)
+        if nic in chosen:
+            found.append((nic, seen.fact(number, bool(counts)), seen.rows[number].counts))
+    for nic in chosen:
+        _finish_nic(reader, nic, seen.owner, seen.data is not None)
+    return found, seen.columns
+
+
+class _Seen:
+    """The interrupts of a host with the device that each belongs to."""
+
+    def __init__(self, reader, functions, nics, counts=frozenset()):
+        self.data = reader.tree.data(PROC, INTERRUPTS)
+        table = irqs.parse(self.data or b"", counts)
+        self.columns = table.columns
+        self.bad = table.bad
+        self.rows = {row.number: row for row in table.irqs}
+        self.owner = _msi_owners(functions)
+        for number in self.owner:
+            self.rows.setdefault(number, irqs.Irq(number, None, None, None, []))
+        self._device_of = _Attribution(reader, functions, nics, self.owner).devices(self.rows)
+        self._nic_of = {nic.bdf or nic.name: nic for nic in nics}
+        self._flags = _DebugFlags(reader)
+        self.affinity = _Affinity(reader)
+
+    def nic(self, number):
+        return self._nic_of.get(self._device_of.get(number))
+
+    def fact(self, number, effective=True):
+        """What the topology says of an interrupt; adds it to its NIC."""
+        row = self.rows[number]
+        device = self._device_of.get(number)
+        nic = self._nic_of.get(device)
+        managed = self._flags.managed(number)
         if managed is None:
             managed = _managed_by_name(row, nic)
-        facts.append(
-            {
-                "irq": number,
-                "chip": row.chip,
-                "hwirq": row.hwirq,
-                "actions": row.actions,
-                "device": device if device and pci.BDF.match(device) else None,
-                "managed": managed,
-                "affinity": affinity.of(number, "affinity", "smp_affinity"),
-                "effective": affinity.of(number, "effective", "effective_affinity"),
-                "msi": row.msi or number in owner,
-            }
-        )
         if nic:
             _add_to_nic(nic, row, managed)
-    affinity.note_absent()
-    for nic in nics:
-        _finish_nic(reader, nic, owner, data is not None)
-    default = reader.mask("proc/irq/default_smp_affinity", "default_smp_affinity")
-    return facts, table.columns, listed(default)
+        return {
+            "irq": number,
+            "chip": row.chip,
+            "hwirq": row.hwirq,
+            "actions": row.actions,
+            "device": device if device and pci.BDF.match(device) else None,
+            "managed": managed,
+            "affinity": self.affinity.of(number, "affinity", "smp_affinity"),
+            "effective": self.affinity.of(number, "effective", "effective_affinity") if effective else None,
+            "msi": row.msi or number in self.owner,
+        }
 
 
 def _msi_owners(functions):

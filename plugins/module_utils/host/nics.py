@@ -69,6 +69,21 @@ def find(reader, functions, netdevs):
     return nics
 
 
+def outlines(reader, functions, more=()):
+    """[Nic] of every PCI network function, and of those with the addresses `more`, with nothing but the names of their devices.
+
+    For those who look often: network devices of pods, of which a node has hundreds, are not read.
+    """
+    found = []
+    for bdf in sorted(functions.by_bdf):
+        function = functions.by_bdf[bdf]
+        if bdf in more or _is_nic(function, ()):
+            nic = Nic(function, *_devices(reader, function, ()))
+            nic.facts = {"irqs": [], "irq_source": None}
+            found.append(nic)
+    return found
+
+
 def labels(nics, netdevs):
     """{network device: label of its NIC}, sub-functions (mlx5_core.sf) included."""
     found = {device: nic.label for nic in nics for device in nic.names}

@@ -64,7 +64,8 @@ class Interrupts:
 
 
 def parse(data, counts=False):
-    """Interrupts of a file's bytes. counts: also split the numbers (slow on a thousand CPUs; without it they are skipped unread).
+    """Interrupts of a file's bytes. counts: True, or the numbers of the interrupts whose counts are split too (slow on a thousand
+    CPUs; the others are skipped unread).
 
     Bytes, since the file of a large machine has tens of megabytes of which only the ends of its lines are text to look at.
     """
@@ -124,7 +125,8 @@ def _end_of_counts(data, begin, stop, width):
 def _irq(number, data, begin, stop, width, counts):
     end = _end_of_counts(data, begin, stop, width)
     tail = _text(data[end:stop]).strip()
-    values = [int(word[:19]) for word in data[begin:end].split()] if counts else None
+    counted = counts if isinstance(counts, bool) else number in counts
+    values = [int(word[:19]) for word in data[begin:end].split()] if counted else None
     if not tail:
         return Irq(number, None, None, None, [], values)
     match = _WITH_HWIRQ.match(tail)

@@ -197,6 +197,12 @@ def test_counts():
     assert one("  33:          7          8          9  IR-PCI-MSI 1-edge      eth0").counts is None
 
 
+def test_counts_of_some():
+    data = b"           CPU0       CPU1\n   1:          2          3  PCI-MSI 5-edge      a\n   2:          4          5  PCI-MSI 6-edge      b\n"
+    assert [row.counts for row in irqs.parse(data, {2}).irqs] == [None, [4, 5]]
+    assert [row.counts for row in irqs.parse(data, frozenset()).irqs] == [None, None]
+
+
 def test_message_signalled():
     assert one("  33:          1          0          0  IR-PCI-MSI 1-edge      eth0").msi
     assert one("  33:          1          0          0  ITS-MSI 1 Edge      eth0").msi

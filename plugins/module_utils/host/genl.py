@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generic netlink: joining a family's multicast group, and which queue an interrupt serves. No privilege is needed.
+
+Numbers: include/uapi/linux/{netlink,genetlink,netdev}.h, Documentation/netlink/specs/netdev.yaml. Everything that goes wrong is an
+OSError, and text that makes no sense is passed over.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+
+GENERIC = 16
+SOL_NETLINK = 270
+ADD_MEMBERSHIP = 1
+HEADER = struct.Struct("=IHHII")
+ATTRIBUTE = struct.Struct("=HH")
+_GENL = struct.Struct("=BBxx")
+_REQUEST = 1
+_DUMP = 0x300
+_ERROR = 2
+_DONE = 3
+_CONTROL = 0x10
+_GETFAMILY = 3
+_FAMILY_ID, _FAMILY_NAME, _GROUPS = 1, 2, 7
+_GROUP_NAME, _GROUP_ID = 1, 2
+_QUEUE_GET, _NAPI_GET = 10, 11
+_QUEUE_ID, _QUEUE_TYPE, _QUEUE_NAPI = 1, 3, 4
+_NAPI_ID, _NAPI_IRQ = 2, 3
+
+
+def messages(data):
+    """(type, payload) of each message of a datagram; a length that makes no sense ends it."""
+    place = 0
+    while place + HEADER.size <= len(data):
+        length, kind, _flags, _sequence, _port = HEADER.unpack_from(data, place)
+        if length < HEADER.size or place + length > len(data):
+            return
+        yield kind, data[place + HEADER.size : place + length]
+        place += length + 3 & ~3
+
+
+def attributes(data, place=0):
+    """{type: bytes} of the attributes from `place` on; of a type that stands twice, the last."""
+    found = {}
+    while place + ATTRIBUTE.size <= len(data):
+        length, kind = ATTRIBUTE.unpack_from(data, place)
+        if length < ATTRIBUTE.size or place + length > len(data):
+            break
+        found[kind & 0x3FFF] = data[place + ATTRIBUTE.size : place + length]
+        place += length + 3 & ~3
+    return found
+
+
+def attribute(kind, value):
+    return ATTRIBUTE.pack(ATTRIBUTE.size + len(value), kind) + value + b"\0" * (-len(value) % 4)
+
+
+def command(payload):
+    """(command, attributes) of a generic netlink message."""
+    if len(payload) < _GENL.size:
+        return None, {}
+    return _GENL.unpack_from(payload)[0], attributes(payload, _GENL.size)
+
+
+def _number(value):
+    """Value of an unsigned attribute of two, four or eight bytes; None for others."""
+    size = {2: "=H", 4: "=I", 8: "=Q"}.get(len(value or b""))
+    return struct.unpack(size, value)[0] if size else None
+
+
+def _text(value):
+    return (value or b"").rstrip(b"\0").decode("utf-8", "replace")
+
+
+def _ask(link, family, number, flags=0, body=b""):
+    """Payloads of the answer. Raises OSError for a refusal."""
+    link.send(
+        HEADER.pack(HEADER.size + _GENL.size + len(body), family, _REQUEST | flags, 1, 0) + _GENL.pack(number, 1) + body
+    )
+    found = []
+    while True:
+        for kind, payload in messages(link.recv(1 << 18)):
+            if kind == _DONE:
+                return found
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", payload)[0] if len(payload) >= 4 else errno.EPROTO
+                raise OSError(code, os.strerror(code))
+            found.append(payload)
+            if not flags:
+                return found
+
+
+def _open():
+    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, GENERIC)
+    link.settimeout(2)
+    return link
+
+
+def family(link, name):
+    """(number, {multicast group: number}) of a family. Raises OSError where this kernel has none of that name."""
+    body = attribute(_FAMILY_NAME, name.encode() + b"\0")
+    _command, facts = command(_ask(link, _CONTROL, _GETFAMILY, body=body)[0])
+    groups = {}
+    for entry in _nested(facts.get(_GROUPS, b"")):
+        groups[_text(entry.get(_GROUP_NAME))] = _number(entry.get(_GROUP_ID))
+    return _number(facts.get(_FAMILY_ID)), groups
+
+
+def _nested(data):
+    return [attributes(value) for value in attributes(data).values()]
+
+
+def listen(name, group):
+    """A socket that gets what a family tells a group. Raises OSError."""
+    link = _open()
+    try:
+        number = family(link, name)[1].get(group)
+        if number is None:
+            raise OSError(errno.ENOENT, "the family %s has no group %s" % (name, group))
+        link.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, number)
+        link.setblocking(False)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def queues_of_irqs():
+    """{interrupt number: lowest queue that it serves}, of the network devices in this namespace whose drivers tell (6.8 and later)."""
+    with _open() as link:
+        number, _groups = family(link, "netdev")
+        queues = [command(payload)[1] for payload in _ask(link, number, _QUEUE_GET, _DUMP)]
+        napis = [command(payload)[1] for payload in _ask(link, number, _NAPI_GET, _DUMP)]
+    return join(queues, napis)
+
+
+def join(queues, napis):
+    """See queues_of_irqs; from the attributes of the two answers."""
+    irq_of = {_number(napi.get(_NAPI_ID)): _number(napi.get(_NAPI_IRQ)) for napi in napis}
+    found = {}
+    for queue in queues:
+        irq = irq_of.get(_number(queue.get(_QUEUE_NAPI)))
+        identity = _number(queue.get(_QUEUE_ID))
+        if irq is not None and identity is not None:
+            found[irq] = min(found.get(irq, identity), identity)
+    return found

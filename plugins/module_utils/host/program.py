@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of a program on the host: an entry file of this folder and all that it imports from here, and a script that starts it.
+
+Used on the controller, where the collection lies. The program is the same source that the modules run; in its folder on the host
+the files keep their relative places, so that relative imports work. It is run as ``python3 -IB <folder>/rke2_hostprep_irq.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PACKAGE = "hostprep"
+SCRIPT = "rke2_hostprep_irq.py"
+_SCRIPT_TEXT = '''# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keeps NIC interrupts where this host's plan wants them. The program is hostprep/host/keeper.py, beside what it imports."""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from hostprep.host.keeper import main  # noqa: E402
+
+sys.exit(main())
+'''
+
+
+def files():
+    """{path below the keeper's folder on the host: text}, sorted by path."""
+    found = {PACKAGE + "/" + path: text for path, text in closure("host/keeper.py").items()}
+    found[SCRIPT] = _SCRIPT_TEXT
+    return dict(sorted(found.items()))
+
+
+def closure(entry, top=TOP):
+    """{path below `top`: text} of a file and its imports."""
+    found = {}
+    todo = [entry]
+    while todo:
+        path = todo.pop()
+        if path in found:
+            continue
+        with open(os.path.join(top, path), encoding="utf-8") as handle:
+            found[path] = handle.read()
+        todo += [other for other in _imports(found[path], path) if os.path.isfile(os.path.join(top, other))]
+    return found
+
+
+def _imports(text, path):
+    """Paths that relative imports may mean: a name is a file of the package, or something in its file."""
+    folder = path.split("/")[:-1]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = folder[: len(folder) - node.level + 1] + (node.module.split(".") if node.module else [])
+            yield "/".join(base) + ".py"
+            for name in node.names:
+                yield "/".join([*base, name.name]) + ".py"

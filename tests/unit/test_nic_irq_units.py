@@ -1,0 +1,82 @@
+# Copyright: (c) 2026, the lo0.rke2_hostprep authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The keeper's systemd units and example alerts: as systemd and the metrics' names want them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jinja2
+import pytest
+import yaml
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import irq_metrics
+
+TOP = Path(__file__).resolve().parents[2]
+UNITS = ("rke2-hostprep-irq.service", "rke2-hostprep-irq-pin.service")
+
+
+def render(unit, **variables):
+    """As Ansible's template module does."""
+    loader = jinja2.FileSystemLoader(TOP / "roles" / "nic_irq" / "templates")
+    environment = jinja2.Environment(
+        loader=loader, trim_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["dirname"] = os.path.dirname
+    return environment.get_template(unit + ".j2").render(**variables)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {
+            "nic_irq_metrics_file": "/var/lib/node_exporter/irq.prom",
+            "nic_irq_period": 300,
+            "nic_irq_keeper_cpus": "0-1",
+        },
+    ],
+)
+def test_lines_are_whole(unit, variables):
+    text = render(unit, **variables)
+    for line in text.splitlines():
+        assert not line or line[0] in "#[" or re.match(r"[A-Z]\w+=", line), line
+    assert ("--metrics" in text) == ("ReadWritePaths" in text) == bool(variables)
+    if variables and unit == UNITS[0]:
+        assert "WatchdogSec=900\n" in text and "--period=300\n" in text and "CPUAffinity=0-1\n" in text
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_confined(unit, tmp_path):
+    program = shutil.which("systemd-analyze")
+    if not program:
+        pytest.skip("needs systemd-analyze")
+    place = tmp_path / unit
+    place.write_text(render(unit, nic_irq_metrics_file="/var/lib/node_exporter/irq.prom"))
+    done = subprocess.run(
+        [program, "security", "--offline=true", "--threshold=20", "--no-pager", str(place)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd is too old to judge a file")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+
+
+def test_alerts_name_metrics_that_there_are():
+    path = TOP / "examples" / "prometheus" / "rke2_hostprep_irq.rules.yml"
+    rules = [rule for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
+    used = {name for rule in rules for name in re.findall(irq_metrics.PREFIX + r"(\w+)", rule["expr"])}
+    assert used and used <= set(irq_metrics.METRICS)
+    assert all(rule["labels"]["severity"] and rule["annotations"]["summary"] for rule in rules)
+
+
+def test_every_metric_is_documented():
+    text = (TOP / "docs" / "nic_irq.md").read_text(encoding="utf-8")
+    assert not [name for name in irq_metrics.METRICS if "`%s`" % name not in text]
