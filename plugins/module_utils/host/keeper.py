@@ -388,4 +388,4 @@ def _keep(keeper, period):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
