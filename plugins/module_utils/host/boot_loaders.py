@@ -21,6 +21,7 @@ from .tree import Tree
 _GRUB = {"debian": "boot/grub/", "sles": "boot/grub2/", "el": "boot/grub2/"}
 PROBE = {"debian": "grub-probe", "sles": "grub2-probe", "el": "grub2-probe"}
 _CMDLINE = "etc/kernel/cmdline"
+TOKEN = "hostprep-boot"  # in the names of helper files
 
 
 class Texts:
@@ -62,7 +63,7 @@ class Texts:
             for folder in sorted(folders):
                 os.mkdir(self.root.at(folder))
                 os.chmod(self.root.at(folder), 0o755)
-            atomic.replace(changes, files.TOKEN, lambda: self._unchanged(wanted))
+            atomic.replace(changes, TOKEN, lambda: self._unchanged(wanted))
         except atomic.NotRestored as error:
             raise HostprepError(
                 "boot_not_restored",
@@ -81,6 +82,17 @@ class Texts:
             ) from error
         finally:
             self.forget()
+
+    def tidy(self, folders):
+        """Removes helper files of a run that was killed; nobody else's have such names."""
+        for folder in folders:
+            try:
+                place = self.root.at(self.root.resolve("/%s/x" % folder)[0].rpartition("/")[0])
+                for name in os.listdir(place):
+                    if name.startswith(".") and name.endswith("-%s~" % TOKEN):
+                        os.unlink(os.path.join(place, name))
+            except OSError:
+                pass
 
     def _unchanged(self, wanted):
         for path in wanted:
@@ -119,6 +131,13 @@ class Loader:
             name for name in tree.listdir("lib/modules") or [] if tree.exists("lib/modules/%s/modules.dep" % name)
         ]
         self.folder = self._entry_folder()
+
+    def tidy(self):
+        self.texts.tidy(
+            one
+            for one in ("etc/default", "etc/default/grub.d", "etc/kernel", self.grub and self.grub[:-1], self.folder)
+            if one
+        )
 
     # -- what is there
 
