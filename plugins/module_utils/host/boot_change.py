@@ -221,6 +221,9 @@ class _Run:
         if here and self.outcome["state"] == "trial":
             self._judge(trial)
             stuck = self._stuck(trial)
+            if self.record["going"] and not self.check:  # it was set, and only the last word of it is missing
+                self.record = dict(self.record, going=None)
+                self.store.save(self.record)
             if stuck:
                 self._step("next_entry", trial["id"], None, lambda: self.loader.select(None))
             return None
@@ -370,7 +373,7 @@ class _Run:
             if not owned:
                 return
         self.outcome = boot_record.outcome(empty, self.tokens, self.boot_id)
-        self._open(self.release)
+        self._open(None)  # the running kernel may be gone from the disk
         self._room()
         self._apply([], None, None, self._refuse_ours, "absent")
 

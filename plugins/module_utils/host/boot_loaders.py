@@ -121,7 +121,7 @@ class Texts:
 
 
 class Loader:
-    """One boot loader of a host. ``kernel`` is the release that is tried or committed, ``kernels`` those that are installed."""
+    """One boot loader of a host. ``kernel`` is the release that is tried or committed, None for any; ``kernels`` are installed."""
 
     def __init__(self, root, tree, backend, kernel, timeout):
         self.root, self.tree, self.backend, self.kernel, self.timeout = root, tree, backend, kernel, timeout
@@ -148,9 +148,8 @@ class Loader:
             return None
         for folder in boot_args.ENTRY_FOLDERS:
             for name in self.tree.listdir(folder) or []:
-                if (
-                    name.endswith(".conf")
-                    and boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") == self.kernel
+                if name.endswith(".conf") and boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") in (
+                    [self.kernel] if self.kernel else self.kernels
                 ):
                     return folder
         return next(
@@ -176,7 +175,8 @@ class Loader:
             found = boot_text.menu_tokens(self._grub_cfg(grub_cfg), self.kernel, environment)
         else:
             entries = {name: text for name, text in self._entries().items() if not boot_text.trial_name(name)}
-            found = [boot_text.entry_tokens(entries[boot_text.running_entry(entries, self.kernel)], environment)]
+            names = [boot_text.running_entry(entries, self.kernel)] if self.kernel else sorted(entries)
+            found = [boot_text.entry_tokens(entries[name], environment) for name in names]
         if not found:
             raise HostprepError(
                 "entry_unknown",
@@ -189,7 +189,7 @@ class Loader:
 
     def pending_kernel(self):
         """Release that the default entry of grub.cfg boots, where that is another; None where it is not known."""
-        if self.folder is not None:
+        if self.folder is not None or self.kernel is None:
             return None
         return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
 
@@ -205,11 +205,7 @@ class Loader:
             found = {"%s/%s" % (self.folder, name): text for name, text in self._entries().items()}
             if self.backend == "systemd-boot":
                 found[_CMDLINE] = self.texts.get(_CMDLINE)
-        base = (
-            [token for token in self.base(added) if not token.startswith(boot_text.MACHINE_ID)]
-            if _CMDLINE in found
-            else ()
-        )
+        base = self.new_cmdline([], added).split() if tokens and _CMDLINE in found and found[_CMDLINE] is None else ()
         return boot_text.changes(self.backend, found, tokens, added, base, self.kernels)
 
     def base(self, added):

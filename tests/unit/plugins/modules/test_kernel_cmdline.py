@@ -220,6 +220,17 @@ def test_a_kernel_package_between_trial_and_commit(make):
     )
 
 
+def test_absent_when_the_running_kernel_is_no_longer_on_the_disk(make):
+    machine = make()
+    ok(machine, "present", args=ARGS, accept_untried_arguments=True)
+    machine.boot()
+    for path in machine.top.glob("boot/*" + RELEASE):
+        path.unlink()
+    machine.install(NEWER)
+    assert ok(machine, "absent")["changed"]
+    assert not booted(machine.boot(), ARGS)
+
+
 def test_another_kernel_is_tried_when_it_is_named(make):
     machine = make(kernels=(RELEASE, NEWER))
     machine.put("proc/sys/kernel/osrelease", RELEASE)
