@@ -371,6 +371,8 @@ class _Run:
             owned = self._units(None, False)
             self._outcome_after(empty)
             if not owned:
+                if not self.check:
+                    self.store.remove()  # what a run left that was killed before it had a record
                 return
         self.outcome = boot_record.outcome(empty, self.tokens, self.boot_id)
         self._open(None)  # the running kernel may be gone from the disk
