@@ -197,7 +197,8 @@ def _system(plan, services, wanted, found):
                 _drift(found, "AllowedCPUs of the running %s" % unit, live["cpus"], reserved, cure)
         # Up to 252 the reload writes it. 257 waits until a unit starts: without one neither the cpusets nor their end come true.
         argv = ["systemd-run", "--quiet", "--wait", "--collect", "/bin/true"]
-        found["commands"].append({"argv": argv, "when_changed": paths})
+        # Before units: one that counts CPUs (irqbalance's ConditionCPUs=) must see those that systemd has from now on.
+        found["commands"].append({"argv": argv, "when_changed": paths, "before_units": True})
         return
     found["warnings"].append(
         finding(
@@ -212,8 +213,8 @@ def _system(plan, services, wanted, found):
         _drift(found, "the CPU affinity of systemd", services["manager_cpus"], reserved, "systemctl daemon-reload")
     # systemd takes an affinity on when it reloads, and keeps it when the line is gone.
     give_back = '[ -e %s ] || taskset --cpu-list --pid "$(cat /sys/devices/system/cpu/online)" 1' % MANAGER
-    found["commands"].append({"argv": ["systemctl", "daemon-reload"], "when_changed": [MANAGER]})
-    found["commands"].append({"argv": ["/bin/sh", "-c", give_back], "when_changed": [MANAGER]})
+    for argv in (["systemctl", "daemon-reload"], ["/bin/sh", "-c", give_back]):
+        found["commands"].append({"argv": argv, "when_changed": [MANAGER], "before_units": True})
     version = wanted["runc_version"] or services["runc"]
     if runc_resets_affinity(version):
         return

@@ -91,7 +91,7 @@ def test_slices_get_cpusets_and_pods_do_not():
     assert set(files) == {isolation.drop_in(unit) for unit in ("system.slice", "user.slice", "init.scope")}
     assert files[isolation.drop_in("system.slice")].endswith("[Slice]\nAllowedCPUs=\nAllowedCPUs=0-1\n")
     assert files[isolation.drop_in("init.scope")].endswith("[Scope]\nAllowedCPUs=\nAllowedCPUs=0-1\n")
-    assert [command["argv"][0] for command in found["commands"]] == ["systemd-run"]
+    assert [(command["argv"][0], command["before_units"]) for command in found["commands"]] == [("systemd-run", True)]
     assert set(found["commands"][0]["when_changed"]) == set(files)
     assert all(owned.is_unit_file(path) for path in files)  # so that host_files reloads systemd
     assert codes(found) == []
