@@ -11,10 +11,10 @@ what is booted, but for the one rename that is the commit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
-import uuid
 
 from ..model import (
     affinity,
@@ -221,6 +221,9 @@ class _Run:
         if here and self.outcome["state"] == "trial":
             self._judge(trial)
             stuck = self._stuck(trial)
+            if self.record["going"] and not self.check:  # it was set, and only the last word of it is missing
+                self.record = dict(self.record, going=None)
+                self.store.save(self.record)
             if stuck:
                 self._step("next_entry", trial["id"], None, lambda: self.loader.select(None))
             return None
@@ -256,7 +259,7 @@ class _Run:
     def _new_trial(self, args, release):
         self._preflight(args, release)
         self.method = self._way(release)
-        extras = boot_text.extras(uuid.uuid4().hex[:12], self.options["panic_seconds"])
+        extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])
         if self.tree.exists("dev/watchdog0"):
             extras.append(WATCHDOG)
         return {
@@ -270,6 +273,10 @@ class _Run:
             "plan": self._judged_by(args),
             "seen": None,
         }
+
+    def _id(self, args, release):
+        """Of these arguments in what follows this boot: the same in check mode and in the run."""
+        return hashlib.sha256("\0".join([self.boot_id, release, *args]).encode()).hexdigest()[:12]
 
     def _present(self):
         args = self._args()
@@ -293,7 +300,12 @@ class _Run:
         """Writes untried arguments for good."""
         self.method = "untried"
         wanted = self.loader.expected(args, boot_record.ours(self.record))
-        entry = {"args": args, "id": uuid.uuid4().hex[:12], "boot_id": self.boot_id, "plan": self._judged_by(args)}
+        entry = {
+            "args": args,
+            "id": self._id(args, self.loader.kernel),
+            "boot_id": self.boot_id,
+            "plan": self._judged_by(args),
+        }
         now = self.record["committed"]
         if now and now["args"] == args and self.record["trial"] is None and self.record["going"] is None:
             entry = now
@@ -335,14 +347,7 @@ class _Run:
                 allowed="no check that fails",
                 cure=failed[0]["cure"],
             )
-        if self._over():
-            raise HostprepError(
-                "trial_over",
-                "the time of the trial is over and the host is about to reboot",
-                read="%s is running" % boot_units.SERVICE,
-                allowed="a commit within %s minutes of the boot" % trial.get("minutes"),
-                cure="run state: trial with retry_after_fallback: true and more trial_minutes",
-            )
+        self._refuse_over(trial)
         self._stuck(trial)
         self._room()
         seen = cmdline.booted(self.tokens)
@@ -366,9 +371,11 @@ class _Run:
             owned = self._units(None, False)
             self._outcome_after(empty)
             if not owned:
+                if not self.check:
+                    self.store.remove()  # what a run left that was killed before it had a record
                 return
         self.outcome = boot_record.outcome(empty, self.tokens, self.boot_id)
-        self._open(self.release)
+        self._open(None)  # the running kernel may be gone from the disk
         self._room()
         self._apply([], None, None, self._refuse_ours, "absent")
 
@@ -380,6 +387,8 @@ class _Run:
         entry: the record's ``committed`` from then on, where it is not the trial that is written.
         """
         ours = boot_record.ours(self.record)
+        if not self.check:
+            self.loader.tidy()
         permanent = self.loader.permanent(args, ours)
         self._drop_made(permanent, args)
         if (
@@ -396,11 +405,10 @@ class _Run:
         now_id = self.loader.selected()
         theirs = now_id and not _is_ours(now_id)
         choose = now_id != wanted_id and not (wanted_id is None and (now_id is None or theirs))
-        load = method == "kexec" and self.tree.read("sys/kernel/kexec_loaded") != "1" and self.root.live
+        loaded = self.tree.read("sys/kernel/kexec_loaded") == "1"
+        load = method == "kexec" and not loaded and self.root.live
         unload = (
-            method != "kexec"
-            and (self.record["trial"] or {}).get("method") == "kexec"
-            and self.outcome["state"] == "pending"
+            method != "kexec" and (self.record["trial"] or {}).get("method") == "kexec" and loaded and self.root.live
         )
         record = self._recorded(entry, trial, going, once)
         steps = bool(permanent["files"] or permanent["generate"] or once["files"] or choose or load or unload)
@@ -418,6 +426,8 @@ class _Run:
                     now_id,
                 )
             )
+        if wanted_id and choose:
+            self.loader.may_select(wanted_id)
         if self.check:
             self._outcome_after(record)
             return
@@ -467,7 +477,8 @@ class _Run:
             return
         path = "etc/kernel/cmdline"
         now = self.loader.texts.get(path)
-        if now is None or now.split() not in (self.loader.base(()), self.loader.base(boot_record.ours(self.record))):
+        ours = boot_record.ours(self.record)
+        if now is None or boot_text.with_tokens(now, [], ours).split() != self.loader.new_cmdline([], ours).split():
             return
         permanent["files"] = [one for one in permanent["files"] if one["path"] != path]
         permanent["files"].append({"path": path, "before": now, "after": None})
@@ -507,6 +518,7 @@ class _Run:
         if guarded:
             units.run(["systemctl", "stop", boot_units.TIMER], units.LOOK_TIMEOUT)
         try:
+            self._refuse_over(self.record["trial"])
             self.loader.make_permanent(permanent, accept or (lambda boots: None))
         except HostprepError:
             self.store.save(self.before)
@@ -685,11 +697,18 @@ class _Run:
             changed = changed or result["changed"]
         return changed
 
-    def _over(self):
-        if not self.root.live:
-            return False
-        state = units.show([boot_units.SERVICE])[boot_units.SERVICE]["active"]
-        return state in ("activating", "active")
+    def _refuse_over(self, trial):
+        """A reboot that is under way is not raced. Looked at before the timer is stopped and behind it."""
+        if not self.root.live or trial is None:
+            return
+        if units.show([boot_units.SERVICE])[boot_units.SERVICE]["active"] in ("activating", "active"):
+            raise HostprepError(
+                "trial_over",
+                "the time of the trial is over and the host is about to reboot",
+                read="%s is running" % boot_units.SERVICE,
+                allowed="a commit within %s minutes of the boot" % trial.get("minutes"),
+                cure="run state: trial with retry_after_fallback: true and more trial_minutes",
+            )
 
     def _stuck(self, trial):
         """Whether the trial would be booted again and again; says so."""
