@@ -393,6 +393,7 @@ class Gates:
         yield image
         if passed(image):
             yield self.lab_tests("the lab's hosts", "tests/lab", "-m", "not qemu")
+            yield self.lab("molecule roles", "molecule", "test", "--scenario-name", "roles", needs="missing=0")
 
     def booted(self) -> Iterator[Gate]:
         """Machines with a kernel of their own, and real Kubernetes on them."""

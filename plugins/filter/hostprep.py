@@ -1,14 +1,14 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPU list arithmetic and plan queries for templates: the same functions that the modules use. Documented beside, one YAML each."""
+"""CPU list arithmetic, plan queries and what follows from a plan, for templates: the same functions that the modules use. Documented beside, one YAML each."""
 
 from __future__ import annotations
 
 import json
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist, isolation
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 
 
@@ -76,6 +76,7 @@ class FilterModule:
             "cpulist_intersect": _filter(cpulist.intersect),
             "cpulist_to_mask": _filter(cpulist.to_mask),
             "cpulist_from_mask": _filter(cpulist.from_mask),
+            "isolation_set": _filter(isolation.isolation_set),
             "plan_query": _query,
             "plan_records": _records,
         }

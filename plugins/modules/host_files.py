@@ -102,7 +102,7 @@ options:
         elements: str
         default: []
   commands:
-    description: Commands that follow changed files, in their order, after the units.
+    description: Commands that follow changed files, in their order, after the units unless O(commands[].before_units).
     type: list
     elements: dict
     default: []
@@ -117,6 +117,10 @@ options:
         type: list
         elements: str
         default: []
+      before_units:
+        description: Run it after systemd has read its files, and before units are changed, started or restarted; in a rollback too.
+        type: bool
+        default: false
   purge:
     description: Gives back what O(owner) owns and is no longer in the set, with O(state=present).
     type: bool
@@ -273,7 +277,11 @@ _UNIT = {
     "restart_on": _WORDS,
     "reload_on": _WORDS,
 }
-_COMMAND = {"argv": {"type": "list", "elements": "str", "required": True}, "when_changed": _WORDS}
+_COMMAND = {
+    "argv": {"type": "list", "elements": "str", "required": True},
+    "when_changed": _WORDS,
+    "before_units": {"type": "bool", "default": False},
+}
 
 
 def main():

@@ -198,7 +198,11 @@ def _command(entry):
             allowed="a list whose first word is the program",
             cure="correct argv",
         )
-    return {"argv": argv, "when_changed": list(entry.get("when_changed") or [])}
+    return {
+        "argv": argv,
+        "when_changed": list(entry.get("when_changed") or []),
+        "before_units": bool(entry.get("before_units")),
+    }
 
 
 def _unique(names, kind):
@@ -291,9 +295,11 @@ def decide(wanted, found, record, live):
     if live:
         before, after, unit_drift = _unit_actions(wanted, found, record, files, units_back, follow, changed_paths)
         drift += unit_drift
-        after += [
-            {"action": "run", "argv": entry["argv"]} for entry in follow["commands"] if _due(entry, changed_paths)
-        ]
+        due = [entry for entry in follow["commands"] if _due(entry, changed_paths)]
+        early = [{"action": "run", "argv": entry["argv"]} for entry in due if entry.get("before_units")]
+        reloads = 1 if after and after[0]["action"] == "daemon-reload" else 0
+        after[reloads:reloads] = early
+        after += [{"action": "run", "argv": entry["argv"]} for entry in due if not entry.get("before_units")]
     else:
         not_touched = [{"unit": entry["name"]} for entry in wanted["units"]]
         not_touched += [{"unit": name} for name in units_back if {"unit": name} not in not_touched]

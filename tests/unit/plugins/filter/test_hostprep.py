@@ -74,3 +74,8 @@ def test_plan_records():
         ("d", "unreachable", None),
     ]
     assert records[0]["plan"] == {"x": 1} and records[0]["error"] is None and records[2]["error"] == "no route"
+
+
+def test_isolation_set_refuses_in_one_sentence():
+    with pytest.raises(AnsibleFilterError, match="host_plan_services: true"):
+        FILTERS["isolation_set"]({"reserved": "0", "isolated": "1", "online_after_boot": "0-1"}, {})

@@ -10,6 +10,7 @@ import json
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.isolation import isolation_set
 from ansible_collections.lo0.rke2_hostprep.plugins.modules import cpu_plan
 from builder import build, named
 from topologies import article
@@ -141,3 +142,12 @@ def test_the_unforeseen_is_told_without_a_traceback(capsys, monkeypatch):
         and "KeyError" in result["read"]
         and "Traceback" not in json.dumps(result)
     )
+
+
+def test_services_are_read_where_asked_for_and_make_a_set(capsys, tree):
+    code, plain = run(capsys, root=str(tree), reserved_cores_per_node=1)
+    assert (code, "services" in plain) == (0, False)
+    code, result = run(capsys, root=str(tree), reserved_cores_per_node=1, services=True)
+    assert (code, result["plan"]) == (0, plain["plan"])
+    found = isolation_set(result["plan"], result["services"])
+    assert found["applies"] and result["reserved"] in found["files"][0]["content"]

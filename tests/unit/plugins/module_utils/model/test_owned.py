@@ -184,3 +184,36 @@ def test_no_record_is_read_as_something_else(document):
         except (ValueError, KeyError, TypeError):
             continue
         assert set(record) == set(owned.empty_record())
+
+
+@pytest.mark.parametrize("drop_in", [True, False])
+def test_commands_before_units_follow_the_reload_and_come_again_in_a_rollback(drop_in):
+    path = "/etc/systemd/system/a.service.d/x.conf" if drop_in else "/etc/x.conf"
+    commands = [
+        {"argv": ["late"], "when_changed": [path]},
+        {"argv": ["early"], "when_changed": [path], "before_units": True},
+    ]
+    files = [{"path": path, "content": "x"}]
+    options = {"files": files, "units": [{"name": UNIT, "masked": True, "state": "stopped"}], "commands": commands}
+    target = {"sha256": "0" * 64, "mode": 0o644, "uid": 0, "gid": 0}
+    want = owned.normalise(options)
+    want["files"][0]["target"] = target
+    before = {**found("enabled", "active"), "files": {path: None}}
+    decision = owned.decide(want, before, owned.empty_record(), True)
+    reload_ = ["daemon-reload"] if drop_in else []
+
+    def shown(steps):
+        return [step["argv"][0] if "argv" in step else step["action"] for step in steps]
+
+    assert shown(decision["actions"]) == ["write", *reload_, "early", "mask", "stop", "late"]
+    record = owned.settled(owned.journal(want, before, owned.empty_record(), decision), want, decision)
+    back = owned.normalise({"state": "absent"})
+    now = {**found("masked", "inactive"), "files": {path: target}}
+    assert shown(owned.decide(back, now, record, True)["actions"]) == [
+        "remove",
+        *reload_,
+        "early",
+        "unmask",
+        "start",
+        "late",
+    ]
