@@ -35,6 +35,11 @@ LATEST = 0.5  # … or when its first is so old
 AGAIN = 2.0  # after a burst: drivers and RDMA go on making vectors for a while
 MOST_PAUSE = 10.0  # when another program keeps writing, the keeper answers no faster than so
 ERROR, WARNING, NOTICE, INFO = 3, 4, 5, 6  # syslog(3)
+_UNTOLD = "found by the backstop, no event told of it"
+_MOVERS = (
+    "irqbalance",
+    "tuned",
+)  # programs that move interrupts; those whose unit has a /proc of its own send no event
 
 
 class Journal:
@@ -241,6 +246,8 @@ class Keeper:
             self.repairs[row["nic"]] = self.repairs.get(row["nic"], 0) + 1
         if written:
             self._seconds = taken
+        if written and because == _UNTOLD:
+            because += "".join(", %s runs" % name for name in _running(self.root))
         for line in irq_metrics.repairs(rows, because, taken * 1000):
             self.journal.say(NOTICE, line)
         # an interrupt whose mask was right at every look since the last count has no reason to have fired elsewhere
@@ -334,7 +341,7 @@ class Keeper:
                     continue
                 if now >= backstop:
                     backstop = now + period
-                    self.look("; ".join(because[:3]) or "found by the backstop, no event told of it", first, count=True)
+                    self.look("; ".join(because[:3]) or _UNTOLD, first, count=True)
                     second = None
                 elif first is not None:
                     self.look("; ".join(because[:3]), first)
@@ -376,6 +383,15 @@ class Keeper:
                         },
                         WARNING,
                     )
+
+
+def _running(root):
+    """Which of the programs that move interrupts run."""
+    found = set()
+    for path in glob.glob(os.path.join(root, "proc/[0-9]*/comm")):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as handle:
+            found.add(handle.read().strip())
+    return [name for name in _MOVERS if name in found]
 
 
 def open_sources(keeper, kinds=events.SOURCES):

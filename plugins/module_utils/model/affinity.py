@@ -4,7 +4,8 @@
 """Where each interrupt vector of the planned NICs belongs, and whether it is there. Plain data in, plain data out.
 
 Rules (those of model/queues.py, on a machine that runs): a vector of queue q belongs to ``queue_cpus[q % len(queue_cpus)]``, a
-completion vector to its place in ``ceq_cpus``, every other one to all CPUs that serve the NIC (``other_cpus``). So queues beyond
+completion vector to its place in ``ceq_cpus``, every other one to all CPUs that serve the NIC (``other_cpus``); one without a handler
+stays on whatever interrupt CPUs it is on. So queues beyond
 the planned ones spread over the same CPUs. A CPU that is offline is replaced by one that serves the NIC, else by any of the plan's
 ``irq`` CPUs; an isolated CPU never is one. Vectors of virtual functions that no plan names follow their physical function.
 
@@ -195,7 +196,8 @@ def wanted(entry, vectors, irq, online):
         if not near:
             found[vector["irq"]] = None
         elif number is None:
-            found[vector["irq"]] = everywhere
+            idle = vector["name"] is None and exposed(vector["affinity"], irq) is False  # its link is down: it stays
+            found[vector["irq"]] = vector["affinity"] if idle else everywhere
         else:
             cpus = entry["ceq_cpus"] if vector["kind"] == "ceq" else entry["queue_cpus"]
             cpu = cpus[number % len(cpus)] if cpus else None

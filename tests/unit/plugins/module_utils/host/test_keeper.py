@@ -325,10 +325,13 @@ def test_events_that_never_end_do_not_hold_it_off(host):
 
 
 def test_the_backstop_finds_what_no_event_told(host):
+    """And says which programs run that are known to move interrupts: in a unit with a /proc of its own they send no event."""
+    (host.root / "proc/4711").mkdir()
+    (host.root / "proc/4711/comm").write_text("irqbalance\n")
     with Running(host, period=0.3, again=30):
         host.place(28).write_text("40\n")
         wait(lambda: host.mask(28) == "32")
-        wait(lambda: "no event told of it" in host.journal.getvalue())
+        wait(lambda: "no event told of it, irqbalance runs; " in host.journal.getvalue())
 
 
 def test_a_second_look_after_events(host):
