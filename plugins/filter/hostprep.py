@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import program
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist, isolation
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 
@@ -79,4 +80,5 @@ class FilterModule:
             "isolation_set": _filter(isolation.isolation_set),
             "plan_query": _query,
             "plan_records": _records,
+            "nic_irq_files": _filter(program.owned_files),
         }

@@ -11,8 +11,15 @@ relative places, so that relative imports work. It is run as ``python3 -IB <fold
 from __future__ import annotations
 
 import ast
+import json
 import os
 
+from ..model import affinity
+from ..model.errors import HostprepError
+from ..model.plan import kept
+from .configured import PLAN_PATH
+
+FOLDER = "/usr/local/lib/lo0.rke2_hostprep"
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = "hostprep"
 KEEPER = ("host/keeper.py", "rke2_hostprep_irq.py", "Keeps NIC interrupts where this host's plan wants them")
@@ -44,6 +51,25 @@ def files(program=KEEPER):
     found = {PACKAGE + "/" + path: text for path, text in closure(entry).items()}
     found[script] = _SCRIPT_TEXT % {"what": what, "entry": entry, "module": entry[: -len(".py")].replace("/", ".")}
     return dict(sorted(found.items()))
+
+
+def owned_files(plan, host=None):
+    """[{"path", "content"}] for host_files: the plan that the host keeps, then the program. Raises what affinity.checked does.
+
+    host: name of the host that is to keep it; a plan that names another is refused.
+    """
+    affinity.checked(plan)
+    if host and plan.get("host") not in (None, host):
+        raise HostprepError(
+            "plan_other_machine",
+            "the plan was made for another host",
+            read="planned for %s, to be kept by %s" % (plan["host"], host),
+            allowed="a plan of this host",
+            cure="plan this host again",
+        )
+    text = json.dumps(kept(plan), indent=1, sort_keys=True) + "\n"
+    found = [{"path": "/" + PLAN_PATH, "content": text}]
+    return found + [{"path": FOLDER + "/" + path, "content": text} for path, text in files().items()]
 
 
 def closure(entry, top=TOP):

@@ -4,7 +4,8 @@
 """Where each interrupt vector of the planned NICs belongs, and whether it is there. Plain data in, plain data out.
 
 Rules (those of model/queues.py, on a machine that runs): a vector of queue q belongs to ``queue_cpus[q % len(queue_cpus)]``, a
-completion vector to its place in ``ceq_cpus``, every other one to all CPUs that serve the NIC (``other_cpus``). So queues beyond
+completion vector to its place in ``ceq_cpus``, every other one to all CPUs that serve the NIC (``other_cpus``); one without a handler
+stays on whatever interrupt CPUs it is on. So queues beyond
 the planned ones spread over the same CPUs. A CPU that is offline is replaced by one that serves the NIC, else by any of the plan's
 ``irq`` CPUs; an isolated CPU never is one. Vectors of virtual functions that no plan names follow their physical function.
 
@@ -29,9 +30,10 @@ _LISTS = ("irq", "isolated", "reserved", "online_after_boot")
 
 
 def checked(plan):
-    """The plan's part for interrupts: {"irq", "isolated": sets, "online": set of the CPUs it is for, "nics": [entry]}.
+    """The plan's part for interrupts: {"irq", "isolated", "reserved": sets, "online": set of the CPUs it is for, "nics": [entry]}.
 
-    An entry: ``label``, ``pci``, ``name``, ``driver``, ``queue_cpus``, ``ceq_cpus``, ``other_cpus`` (lists of ids).
+    An entry: ``label``, ``pci``, ``name``, ``driver``, ``queues`` (how many are planned, or None), ``queue_cpus``, ``ceq_cpus``,
+    ``other_cpus`` (lists of ids).
     Raises HostprepError: plan_invalid, irq_on_isolated.
     """
     try:
@@ -46,7 +48,7 @@ def checked(plan):
             allowed="a plan as cpu_plan returns it",
             cure="plan this host again",
         ) from None
-    irq, isolated = set(lists["irq"]), set(lists["isolated"])
+    irq, isolated, reserved = (set(lists[name]) for name in ("irq", "isolated", "reserved"))
     for label, cpus in [("irq", irq)] + [
         (nic["label"], set(nic["queue_cpus"] + nic["ceq_cpus"] + nic["other_cpus"])) for nic in nics
     ]:
@@ -59,7 +61,13 @@ def checked(plan):
                 allowed="CPUs of irq that are not isolated",
                 cure="plan this host again; a plan edited by hand is not used",
             )
-    return {"irq": irq, "isolated": isolated, "online": set(lists["online_after_boot"]), "nics": nics}
+    return {
+        "irq": irq,
+        "isolated": isolated,
+        "reserved": reserved - isolated,
+        "online": set(lists["online_after_boot"]),
+        "nics": nics,
+    }
 
 
 def _entry(nic):
@@ -72,6 +80,7 @@ def _entry(nic):
         "pci": pci,
         "name": name,
         "driver": nic.get("driver"),
+        "queues": nic.get("queues"),
         "queue_cpus": [int(cpu) for cpu in nic["queue_cpus"]] or other,
         "ceq_cpus": [int(cpu) for cpu in nic.get("ceq_cpus") or ()] or other,
         "other_cpus": other,
@@ -141,7 +150,7 @@ def check_machine(plan, topology):
 
 
 def check_parts(rules, present, devices):
-    """The part of check_machine that holds while the machine runs: its CPUs, and that one planned NIC at least is there.
+    """The part of check_machine that needs no topology: its CPUs, and that every planned NIC is there.
 
     present: ids of the CPUs that there are, online or not. devices: PCI addresses and names of NICs.
     """
@@ -187,7 +196,8 @@ def wanted(entry, vectors, irq, online):
         if not near:
             found[vector["irq"]] = None
         elif number is None:
-            found[vector["irq"]] = everywhere
+            idle = vector["name"] is None and exposed(vector["affinity"], irq) is False  # its link is down: it stays
+            found[vector["irq"]] = vector["affinity"] if idle else everywhere
         else:
             cpus = entry["ceq_cpus"] if vector["kind"] == "ceq" else entry["queue_cpus"]
             cpu = cpus[number % len(cpus)] if cpus else None
@@ -225,7 +235,12 @@ def judge(rules, vectors_of, online, strayed=None):
     for entry in rules["nics"]:
         vectors = vectors_of.get(entry["label"], ())
         targets = wanted(entry, vectors, rules["irq"], online)
-        spare = [cpulist.compress(cpus) for cpus in (set(entry["other_cpus"]) & online, rules["irq"] & online) if cpus]
+        wider = (
+            set(entry["other_cpus"]),
+            rules["irq"],
+            rules["reserved"],
+        )  # for want of vectors; never an isolated CPU
+        spare = [cpulist.compress(cpus & online) for cpus in wider if cpus & online]
         for vector in vectors:
             strays = (strayed or {}).get(vector["irq"])
             if strays and vector["effective"] and not exposed(vector["effective"], rules["irq"]):

@@ -53,6 +53,16 @@ def test_where_a_vector_belongs(kind, queue, more, wanted):
     assert (row["wanted"], row["verdict"], row["exposed"]) == (wanted, "drift", True)
 
 
+@pytest.mark.parametrize(
+    ("mask", "wanted", "verdict"),
+    [("32", "32", "ok"), ("0-1,32-33", "0-1,32-33", "ok"), ("4", "0-1,32-33", "drift"), ("0,4", "0-1,32-33", "drift")],
+)
+def test_a_vector_without_a_handler_stays_on_interrupt_cpus(mask, wanted, verdict):
+    """While a link is down nothing says which queue a vector serves: it is not moved to and fro, only off isolated CPUs."""
+    (row,) = judge([vector(7, "misc", None, mask, name=None)])
+    assert (row["wanted"], row["verdict"]) == (wanted, verdict)
+
+
 def test_queues_that_lost_their_number_get_those_that_are_left():
     rows = judge([vector(1, queue=None), vector(2, queue=0), vector(3, queue=None), vector(4, "tx", None)])
     assert [row["wanted"] for row in rows] == ["32", "0", "0", "32"]
