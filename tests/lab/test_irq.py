@@ -363,11 +363,12 @@ class TestNew:
         output = new.run(
             f"cp -p {PLAN} /root/plan.json; systemctl stop {UNIT}; for i in {IRQS}; do echo 6 > /proc/irq/$i/smp_affinity_list; done;"
             f' python3 -c "{change}"; systemctl restart {UNIT}-pin && echo it ran || true;'
-            f" journalctl -u {UNIT}-pin -o cat --no-pager -n 4; cat $(printf '/proc/irq/%s/smp_affinity_list ' {IRQS}) | sort -u"
+            f" journalctl -u {UNIT}-pin -o cat --no-pager -n 12; cat $(printf '/proc/irq/%s/smp_affinity_list ' {IRQS}) | sort -u"
         )
         assert sentence in output and "what to do" in output and "it ran" not in output and "Traceback" not in output
         assert output.split()[-1] == "6", output
-        new.fault("the right plan again", f"mv /root/plan.json {PLAN}; systemctl start {UNIT}-pin {UNIT}")
+        judged, _journal, _output = new.judge(f"mv /root/plan.json {PLAN}; systemctl start {UNIT}-pin {UNIT}")
+        assert judged["right"], judged
 
     def test_what_it_costs(self, new):
         """Processor time of a look without anything to write, and memory. Emulated: a real CPU takes a tenth or less."""

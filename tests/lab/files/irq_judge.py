@@ -6,7 +6,7 @@
     irq_judge.py ISOLATED ADDRESS... [--wait SECONDS] [--vectors N]
 
 Prints JSON: ``masks`` {interrupt: hexadecimal mask}, ``exposed`` [interrupts whose mask holds a CPU of ISOLATED (a hexadecimal mask)],
-``seconds`` until nothing was exposed at two looks in a row, and (with --vectors) so many vectors were requested. A function's virtual
+``seconds`` until ``right``: at two looks in a row there were vectors (with --vectors: so many), and none of them was exposed. A function's virtual
 functions are looked at too.
 """
 
@@ -42,7 +42,7 @@ start = time.monotonic()
 right = 0
 while True:
     masks, exposed = look()
-    right = right + 1 if not exposed and options.vectors in (None, len(masks)) else 0
+    right = right + 1 if masks and not exposed and options.vectors in (None, len(masks)) else 0
     seconds = time.monotonic() - start
     if right == 2 or seconds >= options.wait:
         break
