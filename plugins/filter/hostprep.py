@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import program
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 
@@ -78,4 +79,5 @@ class FilterModule:
             "cpulist_from_mask": _filter(cpulist.from_mask),
             "plan_query": _query,
             "plan_records": _records,
+            "nic_irq_files": _filter(program.owned_files),
         }

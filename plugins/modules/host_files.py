@@ -21,7 +21,7 @@ description:
   - The order is files, C(systemctl daemon-reload) where a unit file changed, unmask, disable, enable, mask, stop, start, restart, reload,
     commands. Units that are given back, or whose file goes, are disabled and stopped before the files.
   - Links are resolved in the folders of a path, below O(root). A link in place of a file is refused, as are folders, devices, files with
-    several names (hard links), and paths below C(/proc), C(/sys), C(/dev) and the folder of the record.
+    several names (hard links), paths below C(/proc), C(/sys) and C(/dev), and the files of the record.
   - Where a unit, a command or a disk fails, the files are not rolled back; RV(done) and RV(not_done) say what was done and what not.
 options:
   state:

@@ -176,14 +176,23 @@ def state_of(found):
 class Store:
     """The record, the originals and the lock, in one folder of the host."""
 
+    NAMES = ("owned.json", "originals", "lock")
+
     def __init__(self, root):
         where, _missing = root.resolve(HOME + "/record")
         self.shown = os.path.dirname(where)
         self.home = root.at(self.shown)
-        self.record_path = os.path.join(self.home, "owned.json")
-        self.originals = os.path.join(self.home, "originals")
-        self.lock_path = os.path.join(self.home, "lock")
+        self.record_path, self.originals, self.lock_path = (os.path.join(self.home, name) for name in self.NAMES)
         self.unlocked = None  # why there is no lock
+
+    def owns(self, path):
+        """Whether a path (resolved) is the folder, or what lies in it by our hand: the record, kept bytes, the lock, helper files."""
+        if path == self.shown:
+            return True
+        if not path.startswith(self.shown + "/"):
+            return False
+        name = path[len(self.shown) + 1 :].partition("/")[0]
+        return name in self.NAMES or name.startswith(".")
 
     def lock(self, wait, make):
         """Takes the lock within ``wait`` seconds. Where it cannot be made, ``unlocked`` says why: enough to look, not to write."""
@@ -355,12 +364,12 @@ class _Run:
         for entry in self.wanted["files"]:
             path, missing = self.root.resolve(entry["path"])
             owned.check_path(path)
-            if path == self.store.shown or path.startswith(self.store.shown + "/"):
+            if self.store.owns(path):
                 raise HostprepError(
                     "file_path_forbidden",
-                    "the folder of the record cannot hold owned files",
+                    "a file of the record cannot be owned",
                     read=path,
-                    allowed="a path outside %s" % self.store.shown,
+                    allowed="another path than %s, and those of %s in it" % (self.store.shown, ", ".join(Store.NAMES)),
                     cure="choose another place",
                 )
             if path in self.missing:

@@ -10,8 +10,15 @@ the files keep their relative places, so that relative imports work. It is run a
 from __future__ import annotations
 
 import ast
+import json
 import os
 
+from ..model import affinity
+from ..model.errors import HostprepError
+from ..model.plan import kept
+from .configured import PLAN_PATH
+
+FOLDER = "/usr/local/lib/lo0.rke2_hostprep"
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PACKAGE = "hostprep"
 SCRIPT = "rke2_hostprep_irq.py"
@@ -36,6 +43,25 @@ def files():
     found = {PACKAGE + "/" + path: text for path, text in closure("host/keeper.py").items()}
     found[SCRIPT] = _SCRIPT_TEXT
     return dict(sorted(found.items()))
+
+
+def owned_files(plan, host=None):
+    """[{"path", "content"}] for host_files: the plan that the host keeps, then the program. Raises what affinity.checked does.
+
+    host: name of the host that is to keep it; a plan that names another is refused.
+    """
+    affinity.checked(plan)
+    if host and plan.get("host") not in (None, host):
+        raise HostprepError(
+            "plan_other_machine",
+            "the plan was made for another host",
+            read="planned for %s, to be kept by %s" % (plan["host"], host),
+            allowed="a plan of this host",
+            cure="plan this host again",
+        )
+    text = json.dumps(kept(plan), indent=1, sort_keys=True) + "\n"
+    found = [{"path": "/" + PLAN_PATH, "content": text}]
+    return found + [{"path": FOLDER + "/" + path, "content": text} for path, text in files().items()]
 
 
 def closure(entry, top=TOP):

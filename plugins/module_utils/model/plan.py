@@ -26,6 +26,10 @@ from .errors import HostprepError, finding
 from .version import COLLECTION_VERSION
 
 SCHEMA_VERSION = 1
+# What a kept plan does not have: what was so at the moment of planning and is otherwise at the next look (link speeds, counts of vectors,
+# what differs from the plan), and what is only shown. With it every run would write another file although nothing was decided anew.
+_NOT_KEPT = ("differences", "transition", "what_if", "layout", "why", "warnings", "numa", "vector_budget")
+_NOT_KEPT_OF_NICS = ("speed_mbps", "gbps", "gbps_per_queue", "queues_now", "vectors")
 NOTHING_OBSERVED = {
     "boot_args": {"source": None, "tokens": None},
     "kubelet_reserved": {"source": None, "value": None},
@@ -90,6 +94,15 @@ def make_plan(topology, policy, what_if=(), observed=None, host=None):
         )
     check(plan, machine, irq)
     return plan
+
+
+def kept(plan):
+    """The part of a plan that its host keeps: what was decided, and what tells whether it is this host's."""
+    found = {name: value for name, value in plan.items() if name not in _NOT_KEPT}
+    found["nics"] = [
+        {name: value for name, value in nic.items() if name not in _NOT_KEPT_OF_NICS} for nic in plan.get("nics") or ()
+    ]
+    return found
 
 
 def _lists(topology, policy, kept=None):

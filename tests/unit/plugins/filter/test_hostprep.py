@@ -74,3 +74,39 @@ def test_plan_records():
         ("d", "unreachable", None),
     ]
     assert records[0]["plan"] == {"x": 1} and records[0]["error"] is None and records[2]["error"] == "no route"
+
+
+PLAN = {
+    "host": "a",
+    "irq": "0-1",
+    "reserved": "0-1",
+    "isolated": "2-3",
+    "online_after_boot": "0-3",
+    "transition": {"reboot": True},
+    "nics": [
+        {"name": "eth0", "pci": "0000:01:00.0", "queue_cpus": [0, 1], "other_cpus": "0-1", "speed_mbps": 1000, "queues": 2}
+    ],
+}
+
+
+def test_nic_irq_files():
+    files = {entry["path"]: entry["content"] for entry in FILTERS["nic_irq_files"](PLAN, "a")}
+    kept = json.loads(files.pop("/var/lib/lo0.rke2_hostprep/plan.json"))
+    assert kept["irq"] == "0-1" and kept["nics"][0]["queue_cpus"] == [0, 1]
+    assert "transition" not in kept and "speed_mbps" not in kept["nics"][0], "of the moment only"
+    assert all(path.startswith("/usr/local/lib/lo0.rke2_hostprep/") for path in files)
+    assert FILTERS["nic_irq_files"](dict(PLAN, host=None), "a") and FILTERS["nic_irq_files"](PLAN)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (dict(PLAN, host="b"), "made for another host"),
+        (dict(PLAN, isolated="1-3"), "isolated CPUs"),
+        ({}, "cannot be used"),
+        ("text", "cannot be used"),
+    ],
+)
+def test_nic_irq_files_of_a_plan_that_cannot_be_kept(plan, words):
+    with pytest.raises(AnsibleFilterError, match=words):
+        FILTERS["nic_irq_files"](plan, "a")

@@ -362,7 +362,11 @@ def test_another_root_touches_no_unit(host):
         ("/sys", "file_path_forbidden"),
         ("/dev/null", "file_path_forbidden"),
         ("/to-sys/x", "file_path_forbidden"),
-        ("/var/lib/lo0.rke2_hostprep/x", "file_path_forbidden"),
+        ("/var/lib/lo0.rke2_hostprep", "file_path_forbidden"),
+        ("/var/lib/lo0.rke2_hostprep/owned.json", "file_path_forbidden"),
+        ("/var/lib/lo0.rke2_hostprep/.owned.json.new-hostprep~", "file_path_forbidden"),
+        ("/var/lib/lo0.rke2_hostprep/originals/x", "file_path_forbidden"),
+        ("/to-record/lock", "file_path_forbidden"),
         ("/link", "file_is_link"),
         ("/etc", "file_not_regular"),
         ("/pipe", "file_not_regular"),
@@ -376,6 +380,8 @@ def test_another_root_touches_no_unit(host):
 def test_paths_that_are_refused(host, path, code, check):
     (host.top / "link").symlink_to("etc/a.conf")
     (host.top / "to-sys").symlink_to("/sys")
+    (host.top / "to-record").symlink_to("/var/lib/lo0.rke2_hostprep")
+    (host.top / HOME).mkdir(parents=True)
     (host.top / "sys").mkdir()
     (host.top / "dangling").symlink_to("/nowhere/at/all")
     (host.top / "loop").symlink_to("loop")
@@ -386,6 +392,18 @@ def test_paths_that_are_refused(host, path, code, check):
     both = [{"path": "/etc/a.conf", "content": "x"}, {"path": path, "content": "x"}]
     refused(host.run(check=check, files=both), code) if path else host.run(files=both)
     assert host.tree() == before and not (host.top / HOME / "owned.json").exists()
+
+
+def test_a_file_beside_the_record_comes_and_goes(host):
+    """The plan that the host keeps lies there."""
+    before = host.tree()
+    path = "/var/lib/lo0.rke2_hostprep/plan.json"
+    wanted = [{"path": path, "content": "{}"}]
+    assert [step["path"] for step in host.run(check=True, files=wanted)["would"]] == [path]
+    assert [step["path"] for step in host.run(files=wanted)["done"]] == [path]
+    assert not host.run(files=wanted)["changed"]
+    host.run(state="absent")
+    assert host.tree() == before and not (host.top / HOME).exists()
 
 
 def test_links_in_folders_stay_below_the_root(host):
