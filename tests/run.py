@@ -396,10 +396,11 @@ class Gates:
 
     def booted(self) -> Iterator[Gate]:
         """Machines with a kernel of their own, and real Kubernetes on them."""
-        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
+        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "old", "host1")
         yield images
         if not passed(images):
             return
+        yield self.lab("molecule host", "molecule", "test", "--scenario-name", "host", needs="missing=0")
         programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
         yield programs
         if passed(programs):

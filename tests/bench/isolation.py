@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+from on_machine import expand
+
 TOP = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 MACHINE = "new"
@@ -103,7 +105,13 @@ class Machine:
             capture_output=True,
             text=True,
             cwd=TOP,
-            env=dict(os.environ, ANSIBLE_NOCOLOR="1", ANSIBLE_TIMEOUT="60", ANSIBLE_PIPELINING="1"),
+            env=dict(
+                os.environ,
+                ANSIBLE_NOCOLOR="1",
+                ANSIBLE_CALLBACK_RESULT_FORMAT="json",
+                ANSIBLE_TIMEOUT="60",
+                ANSIBLE_PIPELINING="1",
+            ),
         )
         if done.returncode:
             raise Missing("`%s` failed: %s" % (" ".join(command), (done.stdout + done.stderr)[-3000:]))
@@ -154,7 +162,8 @@ class Bench:
 
     def __init__(self, machine, parts):
         self.machine, self.parts = machine, parts
-        self.shares, self.changes, self.noise, self.stacks, self.notes = {}, {}, {}, {}, []
+        self.shares, self.changes, self.noise, self.stacks = {}, {}, {}, {}
+        self.notes, self.loads = [], []
 
     # -- what is measured ----------------------------------------------------------------------------------------------
 
@@ -177,7 +186,8 @@ class Bench:
 
     def jitter(self, state):
         if "jitter" in self.parts:
-            self.noise[state] = self.machine.measure("jitter", SECONDS, self.isolated, cpus=self.reserved)
+            self.loads.append(os.getloadavg()[0])
+            self.noise[state] = self.machine.measure("jitter", SECONDS, self.watched, cpus=self.reserved)
 
     def threads(self, state, plan):
         if "threads" in self.parts:
@@ -191,8 +201,14 @@ class Bench:
         self.plans = {mode: machine.plan(dict(THREAD_POLICY, isolation_mode=mode)) for mode in self.modes()}
         plan = machine.plan(POLICY)
         self.reserved, self.isolated = plan["reserved"], plan["isolated"]
+        # One on each node: a loop on every one would leave this machine's own cores no time for the load.
+        isolated = expand(self.isolated)
+        self.watched = ",".join(str(min(isolated & expand(node["cpus"]))) for node in plan["layout"]["nodes"])
         self.nic = next(nic["name"] for nic in plan["nics"] if nic["driver"] == DATA_DRIVER)
         self.kernel = machine.run("uname -r")
+        self.tracers = machine.run(
+            "grep -E 'CONFIG_(OSNOISE|TIMERLAT)_TRACER' /boot/config-$(uname -r) | paste -sd ';'"
+        )
         states = [self.stock]
         if "interrupts" in self.parts:
             states += [self.banned]
@@ -287,22 +303,26 @@ class Bench:
                 % self.nic
             ]
         if self.noise:
-            row = "%-32s %10s %10s %10s %10s %10s"
-            lines += ["", "Jitter of isolated CPUs (osnoise, a spinning kernel thread), the same load"]
-            lines += [row % ("state", "noise", "of stock", "irq/s", "softirq/s", "thread/s")]
-            stock = self.noise.get("stock Debian", {})
-            for state, found in self.noise.items():
-                if "missing" in found:
-                    lines.append("%-32s %s" % (state, found["missing"]))
-                    continue
-                ratio = "%.2f" % (found["noise"] / stock["noise"]) if stock.get("noise") else "-"
-                counted = tuple("%.1f" % found[name] for name in ("irq", "softirq", "thread"))
-                lines.append(row % (state, "%.2f %%" % (found["noise"] * 100), ratio, *counted))
+            row = "%-26s %8s %9s %9s %11s %9s %11s %9s"
             lines += [
-                "noise: share of time that the thread did not have. Under emulation most of it is this machine's own, as the"
+                "",
+                "Jitter on isolated CPUs %s (a loop that reads the clock), under the same load" % self.watched,
             ]
             lines += [
-                "line without load shows; what interrupted a CPU, in times a second, is counted and does not depend on it."
+                row % ("state", "noise", "of stock", "longest", "device irq", "softirq", "timer, IPI", "switches")
+            ]
+            stock = self.noise.get("stock Debian", {}).get("noise")
+            for state, found in self.noise.items():
+                ratio = "%.2f" % (found["noise"] / stock) if stock else "-"
+                counted = tuple("%.2f/s" % found[name] for name in ("device", "softirq", "own", "switch"))
+                lines.append(
+                    row % (state, "%.1f %%" % (found["noise"] * 100), ratio, "%.0f ms" % found["longest"], *counted)
+                )
+            lines += [
+                "noise: share of the time that the loop did not have, longest: at a stretch. Under emulation both are this machine's",
+                "own, as the line without load shows (load average here %s); what interrupted the CPU is counted, and is not."
+                % " to ".join("%.0f" % load for load in (min(self.loads), max(self.loads))),
+                self.tracers,
             ]
         if self.stacks:
             row = "%-32s %10s  %s"
