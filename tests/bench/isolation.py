@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 MACHINE = "new"
 DATA_DRIVER = "igb"
 SECONDS = 30
+PATIENCE = "1200"  # seconds for a boot; this machine may be busy with others
 PARTS = ("interrupts", "jitter", "threads")
 THREADS = 6
 # For six busy threads: six isolated CPUs, which leaves the other two for the system.
@@ -53,7 +54,7 @@ class Machine:
 
     def up(self):
         """The machine as its image has it, booted."""
-        self.lab("up", "--fresh", MACHINE)
+        self.lab("up", "--fresh", "--timeout", PATIENCE, MACHINE)
         self.boots += 1
         text = self.lab("inventory", MACHINE, capture_output=True, text=True).stdout
         self.inventory.write_text(text)
@@ -66,6 +67,7 @@ class Machine:
             self.lab("ssh", MACHINE, "--", "cat > %s" % PROGRAM, stdin=program)
 
     def run(self, command, check=True):
+        """What a command prints. Raises Missing where it fails."""
         done = subprocess.run(
             [sys.executable, str(TOP / "tests/lab"), "ssh", MACHINE, "--", command],
             stdin=subprocess.DEVNULL,
@@ -79,7 +81,9 @@ class Machine:
     def measure(self, *words, cpus):
         """What on_machine.py prints, run on those CPUs."""
         command = ["taskset", "--cpu-list", cpus, "python3", PROGRAM, *map(str, words)]
-        return json.loads(self.run(shlex.join(command)))
+        found = json.loads(self.run(shlex.join(command)))
+        say("%s: %s" % (" ".join(map(str, words)), found))
+        return found
 
     def settle(self):
         """Until systemd has no job left, so that no boot is in the figures."""
@@ -90,7 +94,7 @@ class Machine:
         if arguments:
             self.run(ADD_ARGUMENTS % arguments.replace("#", r"\#").replace("&", r"\&"))
         self.run("sync")
-        self.lab("reset", MACHINE)
+        self.lab("reset", "--timeout", PATIENCE, MACHINE)
         self.boots += 1
         self.settle()
         live = self.run("cat /proc/cmdline").split()
@@ -171,6 +175,7 @@ class Bench:
         """Under load: where interrupts go, the same after a change of the queue count, and the jitter of isolated CPUs."""
         if not ("interrupts" in self.parts or (jitter and "jitter" in self.parts)):
             return
+        say("load in the state: %s" % state)
         with self.machine.load(self.reserved):
             if "interrupts" in self.parts:
                 self.shares[state] = self.count()
@@ -211,11 +216,11 @@ class Bench:
         )
         states = [self.stock]
         if "interrupts" in self.parts:
-            states += [self.banned]
+            states += [self.banned, self.tuned]
         if "threads" in self.parts:
             states += [self.each_mode]
         if "interrupts" in self.parts:
-            states += [lambda: self.arguments(plan), self.tuned]
+            states += [lambda: self.arguments(plan)]
         if {"interrupts", "jitter"} & self.parts:
             states += [self.ours]
         for state in states:
@@ -223,7 +228,7 @@ class Bench:
                 state()
             except Missing as why:
                 self.notes.append(str(why))
-                print("isolation: %s" % why, flush=True)
+                say(why)
 
     def modes(self):
         return ("balanced", "quiet", "pinned") if "threads" in self.parts else ()
@@ -239,11 +244,13 @@ class Bench:
         machine = self.machine
         machine.run("cp /etc/default/irqbalance /root/irqbalance.bench")
         machine.run("echo IRQBALANCE_BANNED_CPULIST=%s >> /etc/default/irqbalance" % self.isolated)
-        machine.run("systemctl restart irqbalance")
-        with machine.load(self.reserved):
-            time.sleep(40)
-        self.traffic("irqbalance, CPUs banned", change=True)
-        machine.run("mv /root/irqbalance.bench /etc/default/irqbalance; systemctl restart irqbalance")
+        try:
+            machine.run("systemctl restart irqbalance")
+            with machine.load(self.reserved):
+                time.sleep(40)
+            self.traffic("irqbalance, CPUs banned", change=True)
+        finally:
+            machine.run("mv /root/irqbalance.bench /etc/default/irqbalance; systemctl restart irqbalance")
 
     def each_mode(self):
         for mode, plan in self.plans.items():
@@ -257,18 +264,23 @@ class Bench:
         self.machine.run(TAKE_ARGUMENTS)
 
     def tuned(self):
-        """The profile with its own boot arguments, as its documentation has it: variables, profile, reboot."""
+        """The profile with its own boot arguments, as its documentation has it: variables, profile, reboot. Then without it again."""
         machine = self.machine
-        machine.run("echo isolated_cores=%s > /etc/tuned/cpu-partitioning-variables.conf" % self.isolated)
-        machine.run("systemctl enable --now tuned && tuned-adm profile cpu-partitioning")
-        machine.run("update-grub")
-        machine.boot()
-        active = machine.run("tuned-adm active", check=False)
-        self.notes.append(
-            "tuned: %s; its boot arguments: %s"
-            % (active.partition(":")[2].strip() or active, self.tuned_arguments() or "none came to the kernel")
-        )
-        self.traffic("tuned cpu-partitioning", jitter=True)
+        variables = "/etc/tuned/cpu-partitioning-variables.conf"
+        machine.run("cp -a %s /root/tuned.bench && echo isolated_cores=%s > %s" % (variables, self.isolated, variables))
+        machine.run("systemctl enable --now tuned && tuned-adm profile cpu-partitioning && update-grub")
+        try:
+            machine.boot()
+            active = machine.run("tuned-adm active", check=False)
+            self.notes.append(
+                "tuned: %s; its boot arguments: %s"
+                % (active.partition(":")[2].strip() or active, self.tuned_arguments() or "none came to the kernel")
+            )
+            self.traffic("tuned cpu-partitioning", jitter=True)
+        finally:
+            machine.run(
+                "tuned-adm off; systemctl disable --now tuned; cp -a /root/tuned.bench %s; update-grub" % variables
+            )
 
     def tuned_arguments(self):
         names = ("isolcpus", "nohz", "nohz_full", "rcu_nocbs", "tuned.non_isolcpus", "intel_pstate", "nosoftlockup")
@@ -277,10 +289,8 @@ class Bench:
         )
 
     def ours(self):
-        """The roles on a machine as its image has it; cpu_isolation reboots it through its trial boot."""
+        """The roles; cpu_isolation reboots the machine through its trial boot."""
         machine = self.machine
-        if machine.boots > 1:
-            machine.up()
         machine.ansible("ansible-playbook", str(HERE / "isolation.yml"), "-e", json.dumps({"policy": POLICY}))
         machine.settle()
         self.traffic("this collection", change=True, jitter=True)
@@ -331,6 +341,10 @@ class Bench:
             for state, found in self.stacks.items():
                 lines.append(row % (state, "%g" % found["cpus"], found["allowed"]))
         return "\n".join([*lines, *([""] if self.notes else []), *self.notes])
+
+
+def say(text):
+    print("isolation %s: %s" % (time.strftime("%H:%M:%S"), text), file=sys.stderr, flush=True)
 
 
 def shares(found):

@@ -51,6 +51,8 @@ class CallbackModule(CallbackBase):
                 "module": task.action.rpartition(".")[2],
                 "changed": bool(said.get("changed")),
                 "did": said.get("would") if self.check else said.get("done"),
+                "diff": said.get("diff"),
+                "reboot": said.get("pending_reboot"),
             }
         )
 
