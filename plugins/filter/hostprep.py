@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CPU list arithmetic and plan queries for templates: the same functions that the modules use. Documented beside, one YAML each."""
+"""CPU list arithmetic, plan queries and what follows from a plan, for templates: the same functions that the modules use. Documented beside, one YAML each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import program
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cpulist, isolation
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError
 
 
@@ -77,6 +77,7 @@ class FilterModule:
             "cpulist_intersect": _filter(cpulist.intersect),
             "cpulist_to_mask": _filter(cpulist.to_mask),
             "cpulist_from_mask": _filter(cpulist.from_mask),
+            "isolation_set": _filter(isolation.isolation_set),
             "plan_query": _query,
             "plan_records": _records,
             "nic_irq_files": _filter(program.owned_files),

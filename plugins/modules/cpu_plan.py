@@ -40,7 +40,7 @@ options:
   policy:
     description:
       - The policy as one mapping, as an inventory holds it, of every option of this module but O(root), O(topology), O(host), O(policy),
-        O(policy_overrides) and O(what_if).
+        O(policy_overrides), O(what_if) and O(services).
       - A key that is no option is refused. An option of the module given beside it wins.
     type: raw
   policy_overrides:
@@ -161,6 +161,12 @@ options:
       - Variants of the policy to plan beside it, each a mapping of options of this module and a C(label).
       - One that is refused shows the reason and fails nothing.
     type: raw
+  services:
+    description:
+      - Read from O(root) also what else decides where tasks, interrupts and received packets run, and return it as RV(services).
+      - The role C(cpu_isolation) needs it. Left out by default, since a fleet's plan does not.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -209,6 +215,13 @@ irq:
 plan:
   description: The plan, as docs/schemas/plan.schema.json says.
   returned: success
+  type: dict
+services:
+  description:
+    - What else decides where tasks, interrupts and received packets run, for the filter P(lo0.rke2_hostprep.isolation_set#filter).
+    - Among it cgroup, systemd, irqbalance, tuned, frequency governors, the preemption model, workqueue masks, RPS and RFS, busy
+      polling, other owners of interrupts, and which kind of RKE2 node the host is.
+  returned: with O(services=true)
   type: dict
 code:
   description: Stable code of a refusal, with RV(read), RV(allowed) and RV(cure) beside it.
@@ -261,11 +274,13 @@ def main():
         policy={"type": "raw"},
         policy_overrides={"type": "raw"},
         what_if={"type": "raw"},
+        services={"type": "bool", "default": False},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     given = {name: module.params[name] for name in policies.OPTIONS if module.params[name] is not None}
     try:
-        observed = None
+        observed = tree = None
+        more = {}
         policy = policies.override(policies.override(module.params["policy"], module.params["policy_overrides"]), given)
         topology = module.params["topology"]
         if topology is not None:
@@ -278,12 +293,18 @@ def main():
             topology = discover(tree)
             observed = observe(tree, topology["kernel"]["release"])
         plan = make_plan(topology, policy, module.params["what_if"] or (), observed, module.params["host"])
+        if module.params["services"]:
+            from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.services import services
+
+            more["services"] = services(tree or Tree(module.params["root"]))
     except HostprepError as error:
         module.fail_json(msg=str(error), **error.as_dict())
     except Exception as error:  # a user never sees a traceback; the sentence says what to report
         error = unexpected(error)
         module.fail_json(msg=str(error), **error.as_dict())
-    module.exit_json(changed=False, plan=plan, reserved=plan["reserved"], isolated=plan["isolated"], irq=plan["irq"])
+    module.exit_json(
+        changed=False, plan=plan, reserved=plan["reserved"], isolated=plan["isolated"], irq=plan["irq"], **more
+    )
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ def boot_args(tree, release):
             keys = _entry(tree.read(path) or "")
             kernel = keys.get("linux", "")
             if release and "options" in keys and release in (keys.get("version"), kernel.rpartition("vmlinuz-")[2]):
-                owned = shell_values.tokens([(keys["options"], path)], _environment(tree))
+                owned = shell_values.tokens([(keys["options"], path)], environment(tree))
                 return {"source": path, "owned": owned, "problems": []}
     if defaults is not None:
         pieces = defaults["values"].get("GRUB_CMDLINE_LINUX", []) + [(" ", None)]
         pieces = pieces + defaults["values"].get("GRUB_CMDLINE_LINUX_DEFAULT", [])
-        owned = shell_values.tokens(pieces, _environment(tree))
+        owned = shell_values.tokens(pieces, environment(tree))
         return {"source": "etc/default/grub", "owned": owned, "problems": defaults["problems"]}
     path = "etc/kernel/cmdline"
     line = tree.read(path)
@@ -99,7 +99,7 @@ def grubenv(text):
     return found
 
 
-def _environment(tree):
+def environment(tree):
     """{name: pieces} that GRUB puts in place of $name at boot: its environment block, and tuned's own file where its script is."""
     environment = {}
     if tree.exists("etc/grub.d/00_tuned"):

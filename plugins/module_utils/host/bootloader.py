@@ -18,48 +18,83 @@ from .boot_args import EFIVARS, ENTRY_FOLDERS, GRUB_FOLDERS, grub_defaults, load
 
 _TUNED_FOLDERS = ("etc/tuned/profiles", "etc/tuned", "usr/lib/tuned/profiles", "usr/lib/tuned")
 _PROFILE = re.compile(r"[A-Za-z0-9_.-]+\Z", re.ASCII)
+_TRUE = ("true", "1", "yes", "on")
 
 
 # -- tuned -------------------------------------------------------------------------------------------------------------------
 
 
 def tuned(tree):
-    """{"profile", "arguments": {name: path}, "skips": bool} of tuned's active profile and what it includes; None without one."""
+    """What tuned's active profile and all that it includes come to, merged by tuned's rules; None without a profile.
+
+    {"profile": names, "arguments": {kernel argument: path of the file that claims it}, "skips": whether boot arguments are left alone,
+    "settings": {section: {option: {"value", "path"}}} without switched off sections, "missing": [profiles that are not there]}.
+    """
     active = (tree.read("etc/tuned/active_profile") or "").split()
     if not active:
         return None
-    arguments, skips, seen, queue = {}, False, set(), list(active)
-    while queue and len(seen) < 50:
-        name = queue.pop(0)
-        if name in seen or not _PROFILE.match(name):
+    sections, missing = {}, []
+    _load(tree, active + (tree.read("etc/tuned/post_loaded_profile") or "").split(), sections, missing, set())
+    settings = {
+        name: options
+        for name, options in sections.items()
+        if options.get("enabled", {"value": "true"})["value"].lower() in _TRUE and name not in ("main", "variables")
+    }
+    boot = settings.get("bootloader", {})
+    skips = boot.get("skip_grub_config", {"value": ""})["value"].lower() in _TRUE
+    arguments = {}
+    for key, option in boot.items():
+        if key.startswith("cmdline") and not skips:
+            for token in kernel_args.split(option["value"].strip("\"'")):
+                arguments.setdefault(kernel_args.name_of(token.lstrip("+-")), option["path"])
+    return {
+        "profile": " ".join(active),
+        "arguments": arguments,
+        "skips": skips,
+        "settings": settings,
+        "missing": missing,
+    }
+
+
+def _load(tree, names, sections, missing, seen):
+    """Merges profiles, what they include first; a name with a leading - may be missing."""
+    for given in names:
+        name = given[1:] if given.startswith("-") else given
+        if not _PROFILE.match(name):
+            missing.append(given)
             continue
-        seen.add(name)
-        path, text = next(
-            (
-                (path, text)
-                for path in ("%s/%s/tuned.conf" % (folder, name) for folder in _TUNED_FOLDERS)
-                for text in (tree.read(path),)
-                if text is not None
-            ),
-            (None, ""),
-        )
-        section = None
-        for line in text.splitlines():
-            line = line.strip()
-            if line.startswith("[") and line.endswith("]"):
-                section = line[1:-1].strip()
-                continue
-            key, equals, value = (part.strip() for part in line.partition("="))
-            if not equals or key.startswith(("#", ";")):
-                continue
-            if section == "main" and key == "include":
-                queue += value.replace(",", " ").split()
-            elif section == "bootloader" and key == "skip_grub_config":
-                skips = skips or value.lower() in ("true", "1", "yes", "on")
-            elif section == "bootloader" and key.startswith("cmdline"):
-                for token in kernel_args.split(value.strip("\"'")):
-                    arguments.setdefault(kernel_args.name_of(token.lstrip("+-")), path)
-    return {"profile": " ".join(active), "arguments": {} if skips else arguments, "skips": skips}
+        paths = ["%s/%s/tuned.conf" % (folder, name) for folder in _TUNED_FOLDERS]
+        path = next((path for path in paths if path not in seen and tree.read(path) is not None), None)
+        if path is None:
+            if given == name and not seen.intersection(paths):
+                missing.append(given)
+            continue
+        if len(seen) >= 50:
+            return
+        seen.add(path)
+        profile = _sections(path, tree.read(path))
+        include = profile.get("main", {}).get("include", {"value": ""})["value"]
+        _load(tree, include.replace(",", " ").replace(";", " ").split(), sections, missing, seen)
+        for section, options in profile.items():
+            known = sections.setdefault(section, {})
+            if options.pop("replace", {"value": ""})["value"].lower() in _TRUE:
+                known.clear()
+            for dropped in re.split(r"\s*[,;]\s*", options.pop("drop", {"value": ""})["value"]):
+                known.pop(dropped, None)
+            known.update(options)
+
+
+def _sections(path, text):
+    found, section = {}, None
+    for line in text.splitlines():
+        line = re.split(r"(?:^|\s)[#;]", line, maxsplit=1)[0].strip()
+        if line.startswith("[") and line.endswith("]"):
+            section = found.setdefault(line[1:-1].strip(), {})
+            continue
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if equals and section is not None:
+            section[key] = {"value": value.lstrip(">").strip(), "path": path}
+    return found
 
 
 # -- which boot loader it is -------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def kernel(reader):
         "version": version,
         "cmdline": cmdline,
         "args": None if cmdline is None else kernel_args.split(cmdline),
-        "config": _config(reader, release),
+        "config": config(reader, release),
         "preempt": _preempt(reader, version),
     }
 
@@ -73,7 +73,7 @@ def _version(reader, banner):
     return found or None
 
 
-def _config(reader, release):
+def config(reader, release):
     """{option: "y", "m", "n" or None}."""
     places = ["proc/config.gz"]
     if release:

@@ -28,20 +28,43 @@ def check(name, verdict, read, cure=None):
 def judge(plan, seen):
     """List of checks.
 
-    plan: {"mode", "kernel_args": [str], "irq": cpulist, "isolated": cpulist, "boot_cpu": int}
+    plan: {"mode", "kernel_args": [str], "irq": cpulist, "isolated": cpulist, "boot_cpu": int}; or what ``planned`` makes of arguments alone
     seen: {"cmdline": text, "online": cpulist, "default_smp_affinity": mask, "kernel_log": text, "nohz_full": text, "isolated": text,
     "managed": [{"irq", "affinity": cpulist, "effective": cpulist, "moved": whether its count grew}]}; None for what could not be read.
     """
-    checks = [
-        _arguments(plan["kernel_args"], seen["cmdline"]),
-        _default_affinity(plan, seen),
-        _complaints(plan["kernel_args"], seen["kernel_log"]),
-        _managed(plan, seen),
-    ]
+    checks = [_arguments(plan["kernel_args"], seen["cmdline"]), _complaints(plan["kernel_args"], seen["kernel_log"])]
+    if plan["irq"] is not None:
+        checks.insert(1, _default_affinity(plan, seen))
+    if plan["mode"] is None:
+        return checks
+    checks.append(_managed(plan, seen))
     if plan["mode"] == "quiet":
         checks.append(_list("nohz_full", plan["isolated"], seen["nohz_full"]))
     checks.append(_list("isolated", plan["isolated"] if plan["mode"] == "pinned" else "", seen["isolated"]))
     return checks
+
+
+def planned(args, boot_cpu):
+    """What arguments ask for by themselves, without a plan: ``mode`` and ``isolated`` None without isolcpus, ``irq`` without irqaffinity."""
+    values = kernel_args.owned(args)
+    mode = isolated = None
+    if values["isolcpus"] is not None:
+        flags, isolated = kernel_args.cpus_of(values["isolcpus"])
+        mode = (
+            "pinned" if not flags or "domain" in flags else "quiet" if values["nohz_full"] is not None else "balanced"
+        )
+    return {
+        "mode": mode,
+        "kernel_args": list(args),
+        "irq": values["irqaffinity"],
+        "isolated": isolated,
+        "boot_cpu": boot_cpu,
+    }
+
+
+def begins(log):
+    """Whether a kernel log still holds the beginning of its boot."""
+    return bool(_FIRST.search(log))
 
 
 def worst(checks):

@@ -146,7 +146,15 @@ def entry_with_tokens(text, tokens, added=()):
     return _with(text, tokens, added, "options ", lambda line: bool(_OPTIONS.match(line)))
 
 
+def entry_tokens(text, environment=None):
+    """Tokens that an entry gives to its kernel. environment: {name: pieces} of what GRUB puts in place of $name."""
+    options = " ".join(value for key, value in entry(text) if key == "options")
+    return [token["text"] for token in shell_values.tokens([(options, None)], environment)]
+
+
 _OPTIONS = re.compile(r"options[ \t]+\S")
+MACHINE_ID = "systemd.machine_id="
+_MACHINE_ID = re.compile(r"[ \t]+systemd\.machine_id=\S+\Z")  # kernel-install puts it behind all of /etc/kernel/cmdline
 
 
 def _with(text, tokens, added, prefix, target):
@@ -159,7 +167,9 @@ def _with(text, tokens, added, prefix, target):
     for index in range(len(lines) - 1, -1, -1):
         if target(lines[index]):
             body = lines[index].rstrip()
-            lines[index] = body + " " + run + lines[index][len(body) :]
+            kept = _MACHINE_ID.search(body) if prefix else None
+            end = kept.start() if kept else len(body)
+            lines[index] = body[:end] + " " + run + body[end:] + lines[index][len(body) :]
             return "\n".join(lines)
     if lines[-1]:
         lines.append(prefix + run)  # the file had no end of line, and gets none
@@ -231,7 +241,7 @@ def running_entry(entries, release):
             linux.rpartition("vmlinuz-")[2],
             linux.rpartition("/")[0].rpartition("/")[2],
         )
-        if release and same and "options" in keys and not _trial_name(name) and "rescue" not in name:
+        if release and same and "options" in keys and not trial_name(name) and "rescue" not in name:
             found.append(name)
     if len(found) != 1:
         raise HostprepError(
@@ -249,29 +259,33 @@ _TRIAL_SUFFIX = (
 )
 
 
-def _trial_name(name):
+def trial_name(name):
     return name.endswith(_TRIAL_SUFFIX + ".conf")
 
 
-def trial_entry(name, text, tokens, trial_id, panic=60, added=()):
-    """{"name", "id", "text", "extras"}: a clone of an entry that carries tokens, and alone carries panic= and the trial's mark.
+def extras(trial_id, panic=60, more=()):
+    """What a trial's entry alone carries: a panic reboots, and the mark by which the guard and everyone else knows the trial."""
+    return ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id), *more]
 
-    name and text: the entry of the running kernel. added: tokens of ours that it already has. id is what grub2-reboot or
+
+def trial_entry(name, text, tokens, alone, added=()):
+    """{"name", "id", "text"}: a clone of an entry that carries tokens, and ``alone`` (of ``extras``) beside them.
+
+    name and text: the entry of the kernel to try. added: tokens of ours that it already has. id is what grub2-reboot or
     bootctl set-oneshot takes. The entry it was made from is not touched.
     """
     stem = name[: -len(".conf")] if name.endswith(".conf") else name
     stem = re.sub(r"\+[0-9]+(?:-[0-9]+)?\Z", "", stem)  # a boot counter is not part of the id
     clone = stem + _TRIAL_SUFFIX
-    extras = ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id)]
     lines = []
-    for line in entry_with_tokens(text, [*tokens, *extras], added).split("\n"):
+    for line in entry_with_tokens(text, [*tokens, *alone], added).split("\n"):
         key = line.split(None, 1)[:1]
         if key == ["title"]:
             line = line.rstrip() + " (trial of kernel arguments)"
         elif key == ["id"]:
             line = "id " + clone
         lines.append(line)
-    return {"name": clone + ".conf", "id": clone, "text": "\n".join(lines), "extras": extras}
+    return {"name": clone + ".conf", "id": clone, "text": "\n".join(lines)}
 
 
 def el_commit(entries, tokens, added=()):
@@ -283,7 +297,7 @@ def el_commit(entries, tokens, added=()):
     """
     commands, expected = [], {}
     for name in sorted(entries):
-        if _trial_name(name):
+        if trial_name(name):
             continue
         if "rescue" not in name:
             expected[name] = entry_with_tokens(entries[name], tokens, added)
@@ -304,6 +318,7 @@ def el_commit(entries, tokens, added=()):
 TRIAL_ID = "lo0-rke2-hostprep-trial"
 _MENU = re.compile(r"^(?P<indent>[ \t]*)menuentry[ \t]", re.M)
 _LINUX = re.compile(r"^([ \t]*linux(?:16|efi)?[ \t]+(\S+)[^\n]*?)[ \t]*$", re.M)
+_SET = re.compile(r"^[ \t]*set (\w+)=(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$]*)[ \t]*$", re.M)
 _SHELL_BEGIN = "### BEGIN lo0.rke2_hostprep trial ###\n"
 _MADE = "# There was no custom.cfg before.\n"
 _SHELL_END = "### END lo0.rke2_hostprep trial ###\n"
@@ -348,8 +363,23 @@ def pending_kernel(grub_cfg, release):
     return name if name and name != release else None
 
 
-def trial_menu(grub_cfg, release, tokens, trial_id, panic=60, added=()):
-    """{"id", "text", "extras"}: a menuentry for custom.cfg that boots the running kernel as grub.cfg does, with tokens.
+def menu_tokens(grub_cfg, release, environment):
+    """[[token]] that the entries of this kernel give to it, recovery entries left out, in their order.
+
+    environment: {name: pieces} of GRUB's environment block. What grub.cfg itself sets counts too.
+    """
+    known = dict(environment)
+    for name, value in _SET.findall(grub_cfg):
+        known[name] = [(value.strip("\"'"), None)]
+    return [
+        [token["text"] for token in shell_values.tokens([(one["args"], None)], known)]
+        for one in menu_entries(grub_cfg)
+        if one["kernel"] and not one["recovery"] and one["kernel"].rpartition("/")[2] == "vmlinuz-%s" % release
+    ]
+
+
+def trial_menu(grub_cfg, release, tokens, alone, added=()):
+    """{"id", "text"}: a menuentry for custom.cfg that boots this kernel as grub.cfg does, with tokens and ``alone`` (of ``extras``).
 
     custom.cfg is sourced by the menu of grub-mkconfig, so grub.cfg is not generated anew for a trial and a kernel package that comes
     in meanwhile changes nothing. Raises HostprepError: entry_unknown.
@@ -365,15 +395,14 @@ def trial_menu(grub_cfg, release, tokens, trial_id, panic=60, added=()):
             allowed="an entry of the running kernel that is not a recovery entry",
             cure="run update-grub, or install the running kernel again",
         )
-    extras = ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id)]
     body = []
     for line in chosen["body"]:
         if _LINUX.match(line):
             line = _without([line], added, "", bool)[0] if added else line
-            line = line.rstrip() + " " + " ".join([*tokens, *extras])
+            line = line.rstrip() + " " + " ".join([*tokens, *alone])
         body.append("\t" + line.strip())
     text = "menuentry 'Trial of kernel arguments (lo0.rke2_hostprep)' --id %s {\n%s\n}\n" % (TRIAL_ID, "\n".join(body))
-    return {"id": TRIAL_ID, "text": text, "extras": extras}
+    return {"id": TRIAL_ID, "text": text}
 
 
 def with_trial_menu(custom, menu):
@@ -386,40 +415,80 @@ def with_trial_menu(custom, menu):
     return _SHELL_BEGIN + (_MADE if made else "") + menu + _SHELL_END + rest
 
 
+# -- GRUB's environment block ------------------------------------------------------------------------------------------------
+
+_BLOCK_HEAD = b"# GRUB Environment Block\n"
+_BLOCK_SIZE = 1024
+ONE_SHOT = "next_entry"
+
+
+def block_entries(block):
+    """[(name, value)] of GRUB's environment block as it stands."""
+    lines = block[len(_BLOCK_HEAD) :].decode("utf-8", "surrogateescape").split("\n")
+    return [tuple(line.split("=", 1)) for line in lines if "=" in line and not line.startswith("#")]
+
+
+def with_entry(block, name, value):
+    """The block with one variable set, or without it for None; the same 1,024 bytes long. Raises HostprepError: grubenv_invalid.
+
+    Written over the old one in place, as GRUB does: no moment in which it has another size, and it stays in its blocks on the disk.
+    """
+    entries = [entry for entry in block_entries(block) if entry[0] != name] + (
+        [(name, value)] if value is not None else []
+    )
+    data = _BLOCK_HEAD + "".join("%s=%s\n" % entry for entry in entries).encode("utf-8", "surrogateescape")
+    if not block.startswith(_BLOCK_HEAD) or len(block) != _BLOCK_SIZE or len(data) > _BLOCK_SIZE:
+        raise HostprepError(
+            "grubenv_invalid",
+            "GRUB's environment block is damaged, or full",
+            read="%d bytes, of which %d would be used" % (len(block), len(data)),
+            allowed="%d bytes that begin with %s" % (_BLOCK_SIZE, _BLOCK_HEAD.decode().strip()),
+            cure="move grubenv aside and run grub-editenv create",
+        )
+    return data + b"#" * (_BLOCK_SIZE - len(data))
+
+
 # -- all that a change writes ------------------------------------------------------------------------------------------------
 
 
 def changes(backend, files, tokens, added=(), base=(), kernels=()):
-    """{"files": [{"path", "before", "after"}], "commands": [argv]} that make `tokens` the host's own arguments; [] takes them out.
+    """{"files": [{"path", "before", "after"}], "commands": [argv], "undo": [argv], "generate": argv or None} that make `tokens` the
+    host's own; [] takes them out.
 
-    files: {path: text or None} of the backend's files: the drop-in, /etc/default/grub, /etc/kernel/cmdline, or entries below
-    boot/loader/entries. added: tokens that were recorded as ours. base: tokens of the booted entry, for a new /etc/kernel/cmdline.
-    kernels: [(release, path of its image)] for kernel-install. None after means no file. On EL the commands write, and "files" is
-    what they must lead to. Nothing is to be done where both lists are empty.
+    files: {path: text or None} of the backend's files: the drop-in, /etc/default/grub, /etc/kernel/cmdline, entries. added: tokens that
+    were recorded as ours. base: tokens of the booted entry, for a new /etc/kernel/cmdline. kernels: releases that are installed.
+    None after means no file. ``generate`` prints a grub.cfg. On EL the commands write, and "files" is what they must lead to.
+    Nothing is to be done where "files" is empty.
     """
-    commands = []
+    commands, undo, generate = [], [], None
     if backend == "debian":
         wanted = {DROP_IN: drop_in(tokens)}
-        commands = [["update-grub"]]
+        generate = ["grub-mkconfig"]
     elif backend == "sles":
         wanted = {_DEFAULTS: with_block(files.get(_DEFAULTS) or "", tokens)}
-        commands = [["grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"]]
+        generate = ["grub2-mkconfig"]
     elif backend == "systemd-boot":
+        wanted = {
+            path: entry_with_tokens(text, tokens, added)
+            for path, text in files.items()
+            if path != _CMDLINE and not trial_name(path) and release_of(text) in kernels
+        }
         text = files.get(_CMDLINE)
         if text is None:
-            after = new_cmdline(base, tokens) if tokens else None
+            wanted[_CMDLINE] = new_cmdline(base, tokens) if tokens else None
         else:
-            after = with_tokens(text, tokens, added)
-        wanted = {_CMDLINE: after}
-        commands = [["kernel-install", "add", release, image] for release, image in kernels]
+            wanted[_CMDLINE] = with_tokens(text, tokens, added)
     else:
         names = {path.rpartition("/")[2]: path for path in files if path.startswith(_ENTRIES)}
         plan = el_commit({name: files[path] for name, path in names.items()}, tokens, added)
         wanted = {names[name]: text for name, text in plan["expected"].items()}
         commands = plan["commands"]
+        undo = el_commit(plan["expected"], added, tokens)["commands"]
     changed = [
         {"path": path, "before": files.get(path), "after": wanted[path]}
         for path in sorted(wanted)
         if wanted[path] != files.get(path)
     ]
-    return {"files": changed, "commands": commands if changed else []}
+    if not changed:
+        return {"files": [], "commands": [], "undo": [], "generate": None}
+    return {"files": changed, "commands": commands, "undo": undo, "generate": generate}

@@ -14,7 +14,7 @@ from .errors import HostprepError, finding
 BACKENDS = {
     "debian": {
         "title": "Debian, Ubuntu (GRUB)",
-        "writes": "/etc/default/grub.d/zz-lo0-rke2-hostprep.cfg, then update-grub",
+        "writes": "/etc/default/grub.d/zz-lo0-rke2-hostprep.cfg; what grub-mkconfig prints becomes grub.cfg; the trial in custom.cfg",
         "ran_on": (),
         "read_in": "grub-mkconfig of Debian 12, which was also run over the drop-in without booting",
     },
@@ -26,13 +26,13 @@ BACKENDS = {
     },
     "sles": {
         "title": "SLES, openSUSE Leap (GRUB)",
-        "writes": "a marked block at the end of /etc/default/grub, then grub2-mkconfig",
+        "writes": "a marked block at the end of /etc/default/grub; what grub2-mkconfig prints becomes grub.cfg; the trial in custom.cfg",
         "ran_on": (),
         "read_in": "grub-mkconfig of GRUB 2.12",
     },
     "systemd-boot": {
         "title": "systemd-boot",
-        "writes": "/etc/kernel/cmdline, then kernel-install",
+        "writes": "/etc/kernel/cmdline and the entries of installed kernels; a clone for the trial",
         "ran_on": (),
         "read_in": "kernel-install(8), systemd-boot(7), bootctl(1)",
     },

@@ -205,7 +205,8 @@ PROFILES = {
 
 
 def test_tuneds_active_profile_claims_arguments_before_it_writes_them(host):
-    assert bootloader.tuned(host.add(PROFILES).tree()) == {
+    found = bootloader.tuned(host.add(PROFILES).tree())
+    assert {key: found[key] for key in ("profile", "arguments", "skips", "missing")} == {
         "profile": "site",
         "arguments": {
             "audit": "etc/tuned/site/tuned.conf",
@@ -214,7 +215,32 @@ def test_tuneds_active_profile_claims_arguments_before_it_writes_them(host):
             "rcu_nocbs": "usr/lib/tuned/profiles/cpu-partitioning/tuned.conf",
         },
         "skips": False,
+        "missing": ["missing", "../../etc"],
     }
+
+
+MERGED = {
+    "sys": None,
+    "etc/tuned/active_profile": "child\n",
+    "etc/tuned/post_loaded_profile": "late\n",
+    "etc/tuned/profiles/child/tuned.conf": "[main]\ninclude=parent; -optional\n[sysctl]\ndrop=a.b,c.d\ne.f=2 # why\n"
+    "[vm]\nreplace=1\nx=1\n[scheduler]\nenabled=false\n[bootloader]\nenabled=false\n",
+    "usr/lib/tuned/parent/tuned.conf": "[sysctl]\na.b=1\nc.d = 1\ne.f=1\ng.h=>1\n[vm]\ny=1\n[scheduler]\nisolated_cores=1\n"
+    "[bootloader]\ncmdline=nosmt\n[cpu]\ngovernor=performance\n",
+    "etc/tuned/late/tuned.conf": "[sysctl]\ng.h=3\n",
+}
+
+
+def test_profiles_are_merged_by_tuneds_rules(host):
+    found = bootloader.tuned(host.add(MERGED).tree())
+    assert found["settings"].pop("cpu") == {
+        "governor": {"value": "performance", "path": "usr/lib/tuned/parent/tuned.conf"}
+    }
+    assert {name: {key: one["value"] for key, one in options.items()} for name, options in found["settings"].items()} == {
+        "sysctl": {"e.f": "2", "g.h": "3"},
+        "vm": {"x": "1"},
+    }
+    assert (found["profile"], found["arguments"], found["missing"]) == ("child", {}, [])
 
 
 def test_a_profile_that_skips_the_boot_loader_claims_nothing(host):
@@ -222,7 +248,8 @@ def test_a_profile_that_skips_the_boot_loader_claims_nothing(host):
         **PROFILES,
         "etc/tuned/site/tuned.conf": "[main]\ninclude=cpu-partitioning\n[bootloader]\nskip_grub_config=True\n",
     }
-    assert bootloader.tuned(host.add(files).tree()) == {"profile": "site", "arguments": {}, "skips": True}
+    found = bootloader.tuned(host.add(files).tree())
+    assert (found["profile"], found["arguments"], found["skips"]) == ("site", {}, True)
 
 
 @pytest.mark.parametrize("files", [{}, {"etc/tuned/active_profile": "\n"}])
