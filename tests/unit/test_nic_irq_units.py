@@ -40,15 +40,58 @@ def render(unit, **variables):
             "nic_irq_period": 300,
             "nic_irq_keeper_cpus": "0-1",
         },
+        {
+            "nic_irq_queues": True,
+            "nic_irq_management_addresses": ["192.0.2.1", "2001:db8::1"],
+            "nic_irq_queues_on_management": True,
+            "nic_irq_steering": True,
+        },
     ],
 )
 def test_lines_are_whole(unit, variables):
     text = render(unit, **variables)
     for line in text.splitlines():
         assert not line or line[0] in "#[" or re.match(r"[A-Z]\w+=", line), line
-    assert ("--metrics" in text) == ("ReadWritePaths" in text) == bool(variables)
-    if variables and unit == UNITS[0]:
+    measured = "nic_irq_metrics_file" in variables
+    assert ("--metrics" in text) == ("ReadWritePaths" in text) == measured
+    assert ("--steering" in text) == ("nic_irq_steering" in variables)
+    if unit == UNITS[1]:
+        assert ("--queues " in text) == ("nic_irq_queues" in variables)
+        assert ("--management=192.0.2.1 --management=2001:db8::1 --queues-on-management\n" in text) == (
+            "nic_irq_queues" in variables
+        )
+    if measured and unit == UNITS[0]:
         assert "WatchdogSec=900\n" in text and "--period=300\n" in text and "CPUAffinity=0-1\n" in text
+
+
+@pytest.mark.parametrize(
+    ("variables", "capable"),
+    [
+        ({}, ()),
+        ({"nic_irq_queues": True}, UNITS[1:]),
+        ({"nic_irq_steering": True}, UNITS),
+    ],
+)
+def test_the_capability_only_where_it_is_needed(variables, capable):
+    for unit in UNITS:
+        (bound,) = re.findall(r"^CapabilityBoundingSet=(.*)$", render(unit, **variables), re.MULTILINE)
+        assert bound == ("CAP_NET_ADMIN" if unit in capable else "")
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_it_keeps_the_hosts_own_proc(unit):
+    """systemd gives a unit with one of these a new instance of /proc, in which inotify sees no write through the host's."""
+    names = set(re.findall(r"^([A-Z]\w+)=", render(unit), re.MULTILINE))
+    assert not names & {
+        "MountAPIVFS",
+        "PrivatePIDs",
+        "ProcSubset",
+        "ProtectControlGroups",
+        "ProtectKernelTunables",
+        "ProtectProc",
+        "RootDirectory",
+        "RootImage",
+    }
 
 
 @pytest.mark.parametrize("unit", UNITS)

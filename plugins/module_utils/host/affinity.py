@@ -29,6 +29,7 @@ from .tree import Tree, reason
 
 ONLINE = "sys/devices/system/cpu/online"
 PRESENT = "sys/devices/system/cpu/present"
+DEFAULT = "proc/irq/default_smp_affinity"
 LOCK = "/run/lo0.rke2_hostprep"
 LOOKS = 4  # an interrupt that vanishes under our hands is looked for again, so often
 _MANAGED = (errno.EIO, errno.EPERM)
@@ -64,7 +65,7 @@ class Look:
     devices   PCI addresses and names of the NICs that are there
     online, present   sets of CPU ids (``present`` is empty where it is not known)
     columns   CPUs of the columns of /proc/interrupts, or None
-    names     names of the network devices of planned NICs
+    names     {label of a planned NIC: names of its network devices in this network namespace}
     """
 
     def __init__(self, tree, rules, counts=frozenset()):
@@ -81,7 +82,7 @@ class Look:
         by_key = {card.bdf or card.name: card for card in cards}
         self.devices = set(by_key)
         self.vectors = {}
-        self.names = []
+        self.names = {}
         owners = {}  # card -> (label, shift of its queues)
         for entry in rules["nics"]:
             card = by_key.get(entry["pci"] or entry["name"])
@@ -89,7 +90,7 @@ class Look:
                 continue
             self.vectors[entry["label"]] = []
             owners[card] = entry["label"], 0
-            self.names += card.names
+            self.names[entry["label"]] = list(card.names)
             if entry["name"] and not card.names:
                 card.names = [entry["name"]]  # moved into another network namespace; its handlers still carry the name
         for card, (label, _shift) in list(owners.items()):
@@ -254,6 +255,23 @@ def _read(place):
             return cpulist.compress(handle.read(65536).decode("ascii", "replace"))
     except (OSError, HostprepError):
         return None
+
+
+def release(root, rules):
+    """Lets the kernel choose again: every unmanaged vector of the planned NICs gets the default mask. Returns (how many, the mask).
+
+    The masks before the first run are kept nowhere: they belonged to vectors that are no more once a driver makes them anew.
+    """
+    tree = Tree(root)
+    default = cpulist.from_mask(tree.read(DEFAULT) or "0")
+    written = 0
+    for vectors in Look(tree, rules).vectors.values() if default else ():
+        for vector in vectors:
+            place = tree.place("proc/irq/%d/smp_affinity_list" % vector["irq"])
+            if vector["managed"] or vector["affinity"] in (None, default) or place is None:
+                continue
+            written += _write(place, default, tree.live) is None
+    return written, default
 
 
 # -- one at a time -----------------------------------------------------------------------------------------------------

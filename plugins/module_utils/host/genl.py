@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Generic netlink: joining a family's multicast group, and which queue an interrupt serves. No privilege is needed.
+"""Generic netlink: joining a family's multicast group, asking a family, and which queue an interrupt serves. That needs no privilege.
 
 Numbers: include/uapi/linux/{netlink,genetlink,netdev}.h, Documentation/netlink/specs/netdev.yaml. Everything that goes wrong is an
 OSError, and text that makes no sense is passed over.
@@ -21,7 +21,9 @@ HEADER = struct.Struct("=IHHII")
 ATTRIBUTE = struct.Struct("=HH")
 _GENL = struct.Struct("=BBxx")
 _REQUEST = 1
+ACKNOWLEDGE = 4  # of `ask`, for a command that has no answer of its own
 _DUMP = 0x300
+NESTED = 0x8000  # of an attribute's type
 _ERROR = 2
 _DONE = 3
 _CONTROL = 0x10
@@ -67,7 +69,7 @@ def command(payload):
     return _GENL.unpack_from(payload)[0], attributes(payload, _GENL.size)
 
 
-def _number(value):
+def number(value):
     """Value of an unsigned attribute of two, four or eight bytes; None for others."""
     size = {2: "=H", 4: "=I", 8: "=Q"}.get(len(value or b""))
     return struct.unpack(size, value)[0] if size else None
@@ -77,11 +79,18 @@ def _text(value):
     return (value or b"").rstrip(b"\0").decode("utf-8", "replace")
 
 
-def _ask(link, family, number, flags=0, body=b""):
+def ask(link, family, order, flags=0, body=b""):
     """Payloads of the answer. Raises OSError for a refusal."""
-    link.send(
-        HEADER.pack(HEADER.size + _GENL.size + len(body), family, _REQUEST | flags, 1, 0) + _GENL.pack(number, 1) + body
-    )
+    return _answer(link, family, flags, _GENL.pack(order, 1) + body)
+
+
+def dump(link, kind, body):
+    """Payloads of all that a kind of request of another netlink protocol lists. Raises OSError for a refusal."""
+    return _answer(link, kind, _DUMP, body)
+
+
+def _answer(link, kind, flags, body):
+    link.send(HEADER.pack(HEADER.size + len(body), kind, _REQUEST | flags, 1, 0) + body)
     found = []
     while True:
         for kind, payload in messages(link.recv(1 << 18)):
@@ -89,14 +98,16 @@ def _ask(link, family, number, flags=0, body=b""):
                 return found
             if kind == _ERROR:
                 code = -struct.unpack_from("=i", payload)[0] if len(payload) >= 4 else errno.EPROTO
+                if not code:  # what was asked to be acknowledged is done
+                    return found
                 raise OSError(code, os.strerror(code))
             found.append(payload)
             if not flags:
                 return found
 
 
-def _open():
-    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, GENERIC)
+def connect(protocol=GENERIC):
+    link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
     link.settimeout(2)
     return link
 
@@ -104,11 +115,11 @@ def _open():
 def family(link, name):
     """(number, {multicast group: number}) of a family. Raises OSError where this kernel has none of that name."""
     body = attribute(_FAMILY_NAME, name.encode() + b"\0")
-    _command, facts = command(_ask(link, _CONTROL, _GETFAMILY, body=body)[0])
+    _command, facts = command(ask(link, _CONTROL, _GETFAMILY, body=body)[0])
     groups = {}
     for entry in _nested(facts.get(_GROUPS, b"")):
-        groups[_text(entry.get(_GROUP_NAME))] = _number(entry.get(_GROUP_ID))
-    return _number(facts.get(_FAMILY_ID)), groups
+        groups[_text(entry.get(_GROUP_NAME))] = number(entry.get(_GROUP_ID))
+    return number(facts.get(_FAMILY_ID)), groups
 
 
 def _nested(data):
@@ -117,12 +128,12 @@ def _nested(data):
 
 def listen(name, group):
     """A socket that gets what a family tells a group. Raises OSError."""
-    link = _open()
+    link = connect()
     try:
-        number = family(link, name)[1].get(group)
-        if number is None:
+        place = family(link, name)[1].get(group)
+        if place is None:
             raise OSError(errno.ENOENT, "the family %s has no group %s" % (name, group))
-        link.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, number)
+        link.setsockopt(SOL_NETLINK, ADD_MEMBERSHIP, place)
         link.setblocking(False)
     except BaseException:
         link.close()
@@ -132,20 +143,20 @@ def listen(name, group):
 
 def queues_of_irqs():
     """{interrupt number: lowest queue that it serves}, of the network devices in this namespace whose drivers tell (6.8 and later)."""
-    with _open() as link:
-        number, _groups = family(link, "netdev")
-        queues = [command(payload)[1] for payload in _ask(link, number, _QUEUE_GET, _DUMP)]
-        napis = [command(payload)[1] for payload in _ask(link, number, _NAPI_GET, _DUMP)]
+    with connect() as link:
+        identity, _groups = family(link, "netdev")
+        queues = [command(payload)[1] for payload in ask(link, identity, _QUEUE_GET, _DUMP)]
+        napis = [command(payload)[1] for payload in ask(link, identity, _NAPI_GET, _DUMP)]
     return join(queues, napis)
 
 
 def join(queues, napis):
     """See queues_of_irqs; from the attributes of the two answers."""
-    irq_of = {_number(napi.get(_NAPI_ID)): _number(napi.get(_NAPI_IRQ)) for napi in napis}
+    irq_of = {number(napi.get(_NAPI_ID)): number(napi.get(_NAPI_IRQ)) for napi in napis}
     found = {}
     for queue in queues:
-        irq = irq_of.get(_number(queue.get(_QUEUE_NAPI)))
-        identity = _number(queue.get(_QUEUE_ID))
+        irq = irq_of.get(number(queue.get(_QUEUE_NAPI)))
+        identity = number(queue.get(_QUEUE_ID))
         if irq is not None and identity is not None:
             found[irq] = min(found.get(irq, identity), identity)
     return found

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import glob
 import os
 import selectors
 import socket
@@ -24,7 +25,7 @@ import time
 
 from ..model import affinity as rules_of, irq_metrics
 from ..model.errors import HostprepError, unexpected
-from . import affinity, events, report_files
+from . import affinity, events, report_files, steering
 from .configured import PLAN_PATH
 from .tree import Tree
 
@@ -65,10 +66,12 @@ class Keeper:
 
     root      "/" or a folder
     metrics   path of the Prometheus textfile, or None
+    steering  whether transmit and receive steering of planned NICs (XPS, RPS) are kept too
     """
 
-    def __init__(self, root="/", metrics=None, journal=None, clock=time.monotonic):
+    def __init__(self, root="/", metrics=None, journal=None, clock=time.monotonic, steering=False):
         self.root = root
+        self.steering = steering
         self.metrics = metrics
         self.journal = journal or Journal()
         self.clock = clock
@@ -130,6 +133,8 @@ class Keeper:
                     if earlier and earlier["name"] == row["name"] and row["result"] == "ok":
                         row.update(before=earlier["before"], result="written")
         taken = self.clock() - start
+        if self.steering:
+            self._say(steering.steer(tree, self.rules["nics"], seen.names, seen.online), "steering")
         self._rows = rows
         numbers = {row["irq"]: row["name"] for row in rows}
         self._learned = {number: name for number, name in self._learned.items() if numbers.get(number) == name}
@@ -142,6 +147,45 @@ class Keeper:
         self._tell(rows, because, taken, seen, count)
         self.refusal = None
         return rows
+
+    def set_queues(self, addresses=(), everywhere=False):
+        """Brings the planned NICs to the plan's number of queues, but for those that carry the connection (unless `everywhere`)."""
+        try:
+            self._load()
+            with affinity.alone(affinity.lock_place(self.root)):
+                tree = Tree(self.root)
+                seen = affinity.Look(tree, self.rules)
+                rules_of.check_parts(dict(self.rules, nics=[]), seen.present, ())
+                kept = None if everywhere else steering.carrying(tree, addresses)
+                self._say(steering.plan_queues(self.rules["nics"], seen.names, kept), "queues")
+        except (HostprepError, OSError) as error:  # the look that follows says why nothing can be done
+            self.journal.say(WARNING, "queues are left as they are: %s" % error)
+
+    def release(self):
+        """Lets the kernel choose the CPUs again, when the keeper is taken away for good."""
+        if self.rules is None:
+            return
+        try:
+            with affinity.alone(affinity.lock_place(self.root)):
+                number, mask = affinity.release(self.root, self.rules)
+                if self.steering:
+                    tree = Tree(self.root)
+                    seen = affinity.Look(tree, self.rules)
+                    self._say(steering.steer(tree, self.rules["nics"], seen.names, seen.online, off=True), "steering")
+            self.journal.say(NOTICE, "%d vectors given back to the kernel's choice, CPUs %s" % (number, mask))
+        except HostprepError as error:
+            self.journal.say(WARNING, "interrupts stay where they are: %s" % error)
+
+    def _say(self, lines, key):
+        """Notices as they come; warnings once for as long as they are the same."""
+        for word, line in lines:
+            if word == "notice":
+                self.journal.say(NOTICE, line)
+        warnings = [line for word, line in lines if word == "warning"]
+        if warnings:
+            self._complain({key: "; ".join(warnings)}, WARNING)
+        else:
+            self._resolved(key)
 
     def _load(self):
         """Reads the plan if its file is another than the last time."""
@@ -361,13 +405,26 @@ def main(arguments=None):
     parser.add_argument(
         "--period", type=float, default=PERIOD, help="seconds between looks without an event (60 or more)"
     )
+    parser.add_argument(
+        "--unit", help="the systemd unit that runs this; stopped while disabled, interrupts go back to the kernel"
+    )
+    parser.add_argument("--steering", action="store_true", help="keep XPS by the plan's queue map and RPS off, too")
+    parser.add_argument(
+        "--queues", action="store_true", help="with --once: set the number of queues to the plan's, too"
+    )
+    parser.add_argument(
+        "--management", action="append", default=[], metavar="ADDRESS", help="the NIC with it keeps its queues"
+    )
+    parser.add_argument("--queues-on-management", action="store_true", help="no NIC keeps its queues")
     options = parser.parse_args(arguments)
-    keeper = Keeper(options.root, options.metrics)
+    keeper = Keeper(options.root, options.metrics, steering=options.steering)
     try:
         if options.once:
+            if options.queues:
+                keeper.set_queues(options.management, options.queues_on_management)
             return 0 if keeper.look("pinned once") is not None else 1
         with affinity.alone(affinity.lock_place(options.root, "keeper"), 0):
-            return _keep(keeper, max(options.period, PERIOD))
+            return _keep(keeper, max(options.period, PERIOD), options.unit)
     except HostprepError as error:
         keeper.journal.say(ERROR, str(error))
     except Exception as error:
@@ -375,7 +432,7 @@ def main(arguments=None):
     return 1
 
 
-def _keep(keeper, period):
+def _keep(keeper, period, unit=None):
     signals = events.Signals()
     sources = [*open_sources(keeper), signals]
     try:
@@ -383,8 +440,16 @@ def _keep(keeper, period):
     finally:
         for source in sources:
             source.close()
-    keeper.journal.say(INFO, "stopped; interrupts stay where they are")
+    if unit and not _enabled(keeper.root, unit):
+        keeper.release()
+    else:
+        keeper.journal.say(INFO, "stopped; interrupts stay where they are")
     return 0
+
+
+def _enabled(root, unit):
+    """Whether systemd would start the unit at the next boot. A restart and a shutdown find it so, a removal does not."""
+    return bool(glob.glob(os.path.join(root, "etc/systemd/system/*.wants", glob.escape(unit))))
 
 
 if __name__ == "__main__":

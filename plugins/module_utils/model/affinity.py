@@ -31,7 +31,8 @@ _LISTS = ("irq", "isolated", "reserved", "online_after_boot")
 def checked(plan):
     """The plan's part for interrupts: {"irq", "isolated": sets, "online": set of the CPUs it is for, "nics": [entry]}.
 
-    An entry: ``label``, ``pci``, ``name``, ``driver``, ``queue_cpus``, ``ceq_cpus``, ``other_cpus`` (lists of ids).
+    An entry: ``label``, ``pci``, ``name``, ``driver``, ``queues`` (how many are planned, or None), ``queue_cpus``, ``ceq_cpus``,
+    ``other_cpus`` (lists of ids).
     Raises HostprepError: plan_invalid, irq_on_isolated.
     """
     try:
@@ -72,6 +73,7 @@ def _entry(nic):
         "pci": pci,
         "name": name,
         "driver": nic.get("driver"),
+        "queues": nic.get("queues"),
         "queue_cpus": [int(cpu) for cpu in nic["queue_cpus"]] or other,
         "ceq_cpus": [int(cpu) for cpu in nic.get("ceq_cpus") or ()] or other,
         "other_cpus": other,
@@ -141,7 +143,7 @@ def check_machine(plan, topology):
 
 
 def check_parts(rules, present, devices):
-    """The part of check_machine that holds while the machine runs: its CPUs, and that one planned NIC at least is there.
+    """The part of check_machine that needs no topology: its CPUs, and that every planned NIC is there.
 
     present: ids of the CPUs that there are, online or not. devices: PCI addresses and names of NICs.
     """

@@ -84,7 +84,14 @@ PLAN = {
     "online_after_boot": "0-3",
     "transition": {"reboot": True},
     "nics": [
-        {"name": "eth0", "pci": "0000:01:00.0", "queue_cpus": [0, 1], "other_cpus": "0-1", "speed_mbps": 1000, "queues": 2}
+        {
+            "name": "eth0",
+            "pci": "0000:01:00.0",
+            "queue_cpus": [0, 1],
+            "other_cpus": "0-1",
+            "speed_mbps": 1000,
+            "queues": 2,
+        }
     ],
 }
 

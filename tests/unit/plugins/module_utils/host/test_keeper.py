@@ -17,7 +17,7 @@ import threading
 import time
 
 import pytest
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import affinity, events, program
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import affinity, events, program, steering
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.keeper import Journal, Keeper, main, open_sources
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
@@ -543,6 +543,46 @@ def test_runs_is_ready_refuses_a_second_and_stops(host, installed, tmp_path):
     assert "mask written: irq 28" in text and "stopped; interrupts stay where they are" in text
     assert "Traceback" not in text
     listening.close()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_stopped_for_good_it_gives_the_interrupts_back(host, installed, enabled):
+    """systemctl disable --now: no unit of that name would start at the next boot. A restart and a shutdown keep them."""
+    wants = host.root / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True)
+    if enabled:
+        (wants / "irq.service").symlink_to("/etc/systemd/system/irq.service")
+    (host.root / "proc/irq/default_smp_affinity").write_text("00000000,0000ffff\n")
+    process = subprocess.Popen(
+        [*installed, "--root", str(host.root), "--unit=irq.service"], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait(lambda: host.mask(28) == "32")
+        time.sleep(0.3)  # its first look is over, and it listens to signals
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _out, text = process.communicate(timeout=20)
+    assert process.returncode == 0 and "Traceback" not in text
+    assert host.mask(28) == ("32" if enabled else "0-15")
+    assert ("stay where they are" if enabled else "64 vectors given back to the kernel's choice, CPUs 0-15") in text
+
+
+def test_queues_and_steering_are_the_keepers_too(host, monkeypatch):
+    done = []
+    monkeypatch.setattr(steering, "carrying", lambda _tree, addresses: set(addresses))
+    monkeypatch.setattr(
+        steering, "plan_queues", lambda entries, names, kept: done.append((names, kept)) or [("notice", "queues set")]
+    )
+    monkeypatch.setattr(steering, "steer", lambda *_all, **_named: [("warning", "steering cannot be written")])
+    host.keeper.set_queues(["192.0.2.1"])
+    host.keeper.set_queues(["192.0.2.1"], everywhere=True)
+    assert done == [({NIC: [NIC]}, {"192.0.2.1"}), ({NIC: [NIC]}, None)]
+    host.keeper.steering = True
+    host.keeper.look("at the start")
+    host.keeper.look("again")
+    lines = host.lines()
+    assert lines.count("<5>queues set") == 2
+    assert lines.count("<4>steering cannot be written") == 1, "said once"
 
 
 def test_main_takes_no_traceback(host, monkeypatch, capsys):
