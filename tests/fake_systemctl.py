@@ -61,7 +61,8 @@ class Systemctl:
 
     def _do(self, verb, name=None):
         if verb == "daemon-reload":
-            for path in (self.root / "etc/systemd/system").glob("*.service"):
+            folder = self.root / "etc/systemd/system"
+            for path in [*folder.glob("*.service"), *folder.glob("*.timer")]:
                 self.units.setdefault(path.name, {"enabled": False, "active": False, "masked": False})
                 self.units[path.name].update(ours=True, gone=False)
             for unit_name, unit in self.units.items():

@@ -11,10 +11,10 @@ what is booted, but for the one rename that is the commit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
-import uuid
 
 from ..model import (
     affinity,
@@ -256,7 +256,7 @@ class _Run:
     def _new_trial(self, args, release):
         self._preflight(args, release)
         self.method = self._way(release)
-        extras = boot_text.extras(uuid.uuid4().hex[:12], self.options["panic_seconds"])
+        extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])
         if self.tree.exists("dev/watchdog0"):
             extras.append(WATCHDOG)
         return {
@@ -270,6 +270,10 @@ class _Run:
             "plan": self._judged_by(args),
             "seen": None,
         }
+
+    def _id(self, args, release):
+        """Of these arguments in what follows this boot: the same in check mode and in the run."""
+        return hashlib.sha256("\0".join([self.boot_id, release, *args]).encode()).hexdigest()[:12]
 
     def _present(self):
         args = self._args()
@@ -293,7 +297,12 @@ class _Run:
         """Writes untried arguments for good."""
         self.method = "untried"
         wanted = self.loader.expected(args, boot_record.ours(self.record))
-        entry = {"args": args, "id": uuid.uuid4().hex[:12], "boot_id": self.boot_id, "plan": self._judged_by(args)}
+        entry = {
+            "args": args,
+            "id": self._id(args, self.loader.kernel),
+            "boot_id": self.boot_id,
+            "plan": self._judged_by(args),
+        }
         now = self.record["committed"]
         if now and now["args"] == args and self.record["trial"] is None and self.record["going"] is None:
             entry = now
@@ -396,11 +405,10 @@ class _Run:
         now_id = self.loader.selected()
         theirs = now_id and not _is_ours(now_id)
         choose = now_id != wanted_id and not (wanted_id is None and (now_id is None or theirs))
-        load = method == "kexec" and self.tree.read("sys/kernel/kexec_loaded") != "1" and self.root.live
+        loaded = self.tree.read("sys/kernel/kexec_loaded") == "1"
+        load = method == "kexec" and not loaded and self.root.live
         unload = (
-            method != "kexec"
-            and (self.record["trial"] or {}).get("method") == "kexec"
-            and self.outcome["state"] == "pending"
+            method != "kexec" and (self.record["trial"] or {}).get("method") == "kexec" and loaded and self.root.live
         )
         record = self._recorded(entry, trial, going, once)
         steps = bool(permanent["files"] or permanent["generate"] or once["files"] or choose or load or unload)
@@ -418,6 +426,8 @@ class _Run:
                     now_id,
                 )
             )
+        if wanted_id and choose:
+            self.loader.may_select(wanted_id)
         if self.check:
             self._outcome_after(record)
             return
@@ -467,7 +477,8 @@ class _Run:
             return
         path = "etc/kernel/cmdline"
         now = self.loader.texts.get(path)
-        if now is None or now.split() not in (self.loader.base(()), self.loader.base(boot_record.ours(self.record))):
+        ours = boot_record.ours(self.record)
+        if now is None or boot_text.with_tokens(now, [], ours).split() != self.loader.new_cmdline([], ours).split():
             return
         permanent["files"] = [one for one in permanent["files"] if one["path"] != path]
         permanent["files"].append({"path": path, "before": now, "after": None})

@@ -207,7 +207,7 @@ class Loader:
         end = len(base) - 1 if base and base[-1].startswith(boot_text.MACHINE_ID) else len(base)
         return base[:end] + list(tokens) + base[end:]
 
-    def _new_cmdline(self, tokens, added):
+    def new_cmdline(self, tokens, added):
         """Text of an /etc/kernel/cmdline; kernel-install adds systemd.machine_id= itself."""
         base = [token for token in self.base(added) if not token.startswith(boot_text.MACHINE_ID)]
         return boot_text.new_cmdline(base, tokens)
@@ -323,7 +323,7 @@ class Loader:
         changed = {"%s/%s" % (self.folder, name): text for name, text in wanted.items() if entries.get(name) != text}
         if tokens is not None and self.backend == "systemd-boot" and self.texts.get(_CMDLINE) is None:
             # without it kernel-install copies /proc/cmdline, the trial's too, into the entry of a kernel that comes in
-            changed[_CMDLINE] = self._new_cmdline([], added)
+            changed[_CMDLINE] = self.new_cmdline([], added)
         return {"files": changed, "id": chosen}
 
     def write_trial(self, wanted):
@@ -340,6 +340,12 @@ class Loader:
             return (found[: -len(".conf")] if found.endswith(".conf") else found) or None
         block = self._block()
         return dict(boot_text.block_entries(block)).get(boot_text.ONE_SHOT) or None if block else None
+
+    def may_select(self, chosen):
+        """Raises HostprepError where ``select`` would: an environment block that is damaged or full."""
+        block = self._block() if self.grub else None
+        if block is not None:
+            boot_text.with_entry(block, boot_text.ONE_SHOT, chosen)
 
     def select(self, chosen):
         """Has an entry booted once; None: takes that back."""
