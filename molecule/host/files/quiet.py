@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+KEEPER = "rke2-hostprep-irq.service"
 SLICES = ("system.slice", "user.slice", "init.scope")
 
 
@@ -106,28 +107,31 @@ def processes(plan):
 
 
 def irqbalance(_plan):
-    state = [said("systemctl", "is-enabled", "irqbalance"), said("systemctl", "is-active", "irqbalance")]
-    running = [path for path in Path("/proc").glob("[0-9]*/comm") if path.exists() and text(path) == "irqbalance"]
-    return state == ["masked", "inactive"] and not running, state
+    """It is masked, and no process has its name."""
+    unit = Path("/etc/systemd/system/irqbalance.service")
+    running = [
+        path.parent.name for path in Path("/proc").glob("[0-9]*/comm") if path.exists() and text(path) == "irqbalance"
+    ]
+    masked = unit.is_symlink() and str(unit.readlink()) == "/dev/null"
+    return masked and not running, {"masked": masked, "running": running}
 
 
 def keeper(_plan):
-    state = [said("systemctl", word, "rke2-hostprep-irq") for word in ("is-enabled", "is-active")]
-    return state == ["enabled", "active"], state
+    """It runs, and comes back with the next boot."""
+    processes_of = Path("/sys/fs/cgroup/system.slice", KEEPER, "cgroup.procs")
+    runs = processes_of.exists() and bool(text(processes_of))
+    enabled = Path("/etc/systemd/system/multi-user.target.wants", KEEPER).exists()
+    return runs and enabled, {"runs": runs, "enabled": enabled}
 
 
-def failed_units(_plan):
-    """Nothing that was installed failed; a host without it is not as planned either."""
-    ours = [
-        line.split()[0]
-        for line in said("systemctl", "list-unit-files", "--plain", "--no-legend").splitlines()
-        if "hostprep" in line
-    ]
-    failed = [line.split()[0] for line in said("systemctl", "--failed", "--plain", "--no-legend").splitlines()]
+def units(_plan):
+    """No unit failed; a host that has none of ours is not as planned either."""
+    ours = [path.name for path in Path("/etc/systemd/system").glob("*hostprep*")]
+    failed = said("systemctl", "--failed", "--plain", "--no-legend", "--no-pager")
     return bool(ours) and not failed, {"ours": ours, "failed": failed}
 
 
-CHECKS = (arguments, next_boot, new_interrupts, vectors, slices, processes, irqbalance, keeper, failed_units)
+CHECKS = (arguments, next_boot, new_interrupts, vectors, slices, processes, irqbalance, keeper, units)
 
 if __name__ == "__main__":
     planned = json.loads(sys.argv[1])

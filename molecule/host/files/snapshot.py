@@ -4,7 +4,7 @@
 """What a host has on its disk that a role could have left: ``snapshot.py`` prints {path: what is there} as JSON.
 
 All of /etc and of the places where the collection puts things, byte for byte; GRUB's configuration token for token, since it is
-generated anew; which units are enabled, masked and active.
+generated anew; which services run. Links and masks of units are files in /etc.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import stat
-import subprocess
 from pathlib import Path
 
 TREES = ("/etc", "/usr/local", "/var/lib/lo0.rke2_hostprep", "/boot/loader", "/run/systemd/system")
@@ -37,17 +36,18 @@ def tree(top):
                 yield str(path), seen(path)
 
 
-def units(*words):
-    lines = subprocess.run(
-        ["systemctl", *words, "--plain", "--no-legend"], check=True, capture_output=True, text=True
-    ).stdout
-    return sorted(" ".join(line.split()[:2]) for line in lines.splitlines())
+def services():
+    """Which of the services that the roles stop, start or make have processes."""
+    names = ("irqbalance.service", "tuned.service", "rke2-hostprep")
+    running = [
+        path.parent.name for path in Path("/sys/fs/cgroup").glob("*.slice/*.service/cgroup.procs") if path.read_text()
+    ]
+    return sorted(name for name in running if name.startswith(names))
 
 
 if __name__ == "__main__":
     found = {path: what for top in TREES for path, what in tree(top)}
     for path in ("/boot/grub/grub.cfg", "/boot/grub/custom.cfg"):
         found[path] = Path(path).read_text(encoding="utf-8").split() if Path(path).exists() else None
-    found["unit files"] = units("list-unit-files", "--state=enabled,disabled,masked,static,generated")
-    found["timers"] = units("list-units", "--all", "--type=timer")
+    found["services"] = services()
     print(json.dumps(found))
