@@ -136,6 +136,7 @@ class Machine:
             "systemd-run --quiet --collect --unit=bench-iperf3 --slice=bench.slice --property=AllowedCPUs=%s"
             " --property=CPUAffinity=%s iperf3 --server --bind %s" % (cpus, cpus, self.address)
         )
+        self.run("until ss -Hltn 'sport = :5201' | grep -q .; do sleep 0.5; done")
         command = ["net", "iperf3", "--client", self.address, "--parallel", "48", "--bitrate", "400K", "--time", "3600"]
         sender = subprocess.Popen(
             [sys.executable, str(TOP / "tests/lab"), *command, "--forceflush", "--connect-timeout", "30000"],
@@ -205,15 +206,7 @@ class Bench:
         machine.up()
         self.plans = {mode: machine.plan(dict(THREAD_POLICY, isolation_mode=mode)) for mode in self.modes()}
         plan = machine.plan(POLICY)
-        self.reserved, self.isolated = plan["reserved"], plan["isolated"]
-        # One on each node: a loop on every one would leave this machine's own cores no time for the load.
-        isolated = expand(self.isolated)
-        self.watched = ",".join(str(min(isolated & expand(node["cpus"]))) for node in plan["layout"]["nodes"])
-        self.nic = next(nic["name"] for nic in plan["nics"] if nic["driver"] == DATA_DRIVER)
-        self.kernel = machine.run("uname -r")
-        self.tracers = machine.run(
-            "grep -E 'CONFIG_(OSNOISE|TIMERLAT)_TRACER' /boot/config-$(uname -r) | paste -sd ';'"
-        )
+        self.take(plan)
         states = [self.stock]
         if "interrupts" in self.parts:
             states += [self.banned, self.tuned]
@@ -229,6 +222,19 @@ class Bench:
             except Missing as why:
                 self.notes.append(str(why))
                 say(why)
+
+    def take(self, plan):
+        """What all states have in common."""
+        machine = self.machine
+        self.reserved, self.isolated = plan["reserved"], plan["isolated"]
+        # One on each node: a loop on every one would leave this machine's own cores no time for the load.
+        isolated = expand(self.isolated)
+        self.watched = ",".join(str(min(isolated & expand(node["cpus"]))) for node in plan["layout"]["nodes"])
+        self.nic = next(nic["name"] for nic in plan["nics"] if nic["driver"] == DATA_DRIVER)
+        self.kernel = machine.run("uname -r")
+        self.tracers = machine.run(
+            "grep -E 'CONFIG_(OSNOISE|TIMERLAT)_TRACER' /boot/config-$(uname -r) | paste -sd ';'"
+        )
 
     def modes(self):
         return ("balanced", "quiet", "pinned") if "threads" in self.parts else ()
