@@ -85,7 +85,8 @@ def _entry(text):
     for line in text.splitlines():
         parts = line.split(None, 1)
         if len(parts) == 2 and not parts[0].startswith("#"):
-            keys[parts[0]] = keys["options"] + " " + parts[1] if parts[0] == "options" in keys else parts[1]
+            more = parts[0] == "options" and "options" in keys
+            keys[parts[0]] = keys["options"] + " " + parts[1] if more else parts[1]
     return keys
 
 

@@ -453,4 +453,4 @@ def _enabled(root, unit):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

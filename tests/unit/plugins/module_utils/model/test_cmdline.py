@@ -248,8 +248,8 @@ def test_a_panic_of_the_hosts_own_is_kept():
     assert cmdline.same_boot(trial, ["root=1", "panic=60", *GOOD], EXTRAS)["same"]
 
 
-def record(state="trial", args=GOOD, boot_id="first"):
-    return {"state": state, "id": "7f", "args": args, "boot_id": boot_id}
+def record(state="trial", args=None, boot_id="first"):
+    return {"state": state, "id": "7f", "args": args or GOOD, "boot_id": boot_id}
 
 
 @pytest.mark.parametrize(
