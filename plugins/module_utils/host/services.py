@@ -278,7 +278,12 @@ def _owners(tree):
 def _links(tree):
     """systemd's .link files, and drop-ins of them, with a key that places interrupts."""
     found = []
-    for top in ("etc/systemd/network", "run/systemd/network", "usr/local/lib/systemd/network", "usr/lib/systemd/network"):
+    for top in (
+        "etc/systemd/network",
+        "run/systemd/network",
+        "usr/local/lib/systemd/network",
+        "usr/lib/systemd/network",
+    ):
         for name in tree.listdir(top) or ():
             paths = ["%s/%s" % (top, name)] if name.endswith(".link") else []
             if name.endswith(".link.d"):
@@ -295,7 +300,7 @@ def _links(tree):
 
 
 def _rke2(tree):
-    """"server", "agent" or None: the unit that is enabled or runs; without one, a server's data makes a server.
+    """ "server", "agent" or None: the unit that is enabled or runs; without one, a server's data makes a server.
 
     The installer puts both unit files on every host, so that a file alone tells nothing.
     """

@@ -347,7 +347,9 @@ def _tuned(services, wanted, found):
 
 def _placing(tuned):
     """["option in file"] of what a profile says about arguments of the plan, tasks or interrupts."""
-    owned = ["%s in /%s" % (name, path) for name, path in sorted(tuned["arguments"].items()) if name in PLANNED_ARGUMENTS]
+    owned = [
+        "%s in /%s" % (name, path) for name, path in sorted(tuned["arguments"].items()) if name in PLANNED_ARGUMENTS
+    ]
     for section, options in sorted(tuned["settings"].items()):
         plugin = options.get("type", {"value": section})["value"]
         for option, setting in sorted(options.items()):
@@ -470,7 +472,7 @@ def _preemption(services, wanted, found):
         path,
         "[Unit]\nDescription=Preemption model of the kernel: {0}\nRequiresMountsFor=/sys/kernel/debug\n"
         "ConditionPathExists={1}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\nRuntimeDirectory={2}\n"
-        "ExecStart=/bin/sh -c 'cut -d\"(\" -f2 {1} | cut -d\")\" -f1 >/run/{2}/before && echo {0} >{1}'\n"
+        'ExecStart=/bin/sh -c \'cut -d"(" -f2 {1} | cut -d")" -f1 >/run/{2}/before && echo {0} >{1}\'\n'
         "ExecStop=/bin/sh -c 'cat /run/{2}/before >{1}'\n\n[Install]\nWantedBy=multi-user.target\n".format(
             model, file, PREEMPTION_UNIT.rpartition(".")[0]
         ),
@@ -503,7 +505,8 @@ def receive_warnings(plan, services):
             found.append(
                 finding(
                     "rfs_to_isolated",
-                    "RFS hands received packets of %s to the CPU where they are read, and aRFS their interrupts too" % nic["name"],
+                    "RFS hands received packets of %s to the CPU where they are read, and aRFS their interrupts too"
+                    % nic["name"],
                     "net.core.rps_sock_flow_entries=0, and ethtool -K %s ntuple off" % nic["name"],
                     "rps_sock_flow_entries=%d, rps_flow_cnt=%d" % (flows, nic["flows"]),
                 )
@@ -518,7 +521,9 @@ def receive_warnings(plan, services):
                 )
             )
         if nic["defer"] and nic["timeout"]:
-            busy.append("%s: napi_defer_hard_irqs=%d, gro_flush_timeout=%d" % (nic["name"], nic["defer"], nic["timeout"]))
+            busy.append(
+                "%s: napi_defer_hard_irqs=%d, gro_flush_timeout=%d" % (nic["name"], nic["defer"], nic["timeout"])
+            )
     if busy:
         found.append(
             finding(

@@ -236,7 +236,9 @@ def test_profiles_are_merged_by_tuneds_rules(host):
     assert found["settings"].pop("cpu") == {
         "governor": {"value": "performance", "path": "usr/lib/tuned/parent/tuned.conf"}
     }
-    assert {name: {key: one["value"] for key, one in options.items()} for name, options in found["settings"].items()} == {
+    assert {
+        name: {key: one["value"] for key, one in options.items()} for name, options in found["settings"].items()
+    } == {
         "sysctl": {"e.f": "2", "g.h": "3"},
         "vm": {"x": "1"},
     }
