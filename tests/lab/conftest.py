@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `from lab import
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
+    config.addinivalue_line("markers", "long: more than ten minutes; `make soak` runs it, `make test` does not")
     config.addinivalue_line("markers", "lab: boots machines under QEMU or systemd-nspawn; needs root")
 
 

@@ -11,6 +11,7 @@ and kept in build/figures.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from test_lab import STATE, booted, clean, inside, lab  # noqa: F401
 
 pytestmark = [pytest.mark.lab, pytest.mark.qemu]
@@ -210,7 +212,7 @@ class TestNew:
 
     def test_channels(self, new):
         new.settle()
-        new.fault("ethtool -L 4", "ethtool -L ens1 combined 4", vectors=14)
+        new.fault("ethtool -L 4", "ethtool -L ens1 combined 4", vectors=18)
         new.settle()
         new.fault("ethtool -L 8", "ethtool -L ens1 combined 8", vectors=18)
 
@@ -400,3 +402,98 @@ class TestNew:
         assert new.play(nic_irq_state="absent")[0] == 0
         with capsys.disabled():
             print("\n" + report(new, new.figures))
+
+
+@pytest.fixture(scope="class")
+def old():
+    with booted("old"):
+        card = inside("old", "ls -d /sys/devices/pci0000:40/*/0000:*/virtio*/net/*")
+        machine = Machine("old", {"reserved_cores_per_node": 1, "nics": [Path(card).name]})
+        machine.nic, machine.virtio = Path(card).name, Path(card).parents[1].name
+        yield machine
+
+
+@pytest.mark.usefixtures("old")
+class TestOld:
+    """Kernel 6.1, Python 3.11, systemd 252, virtio-net."""
+
+    def test_converged(self, old):
+        assert old.play()[0] == 1
+        old.learn()
+        judged, _journal, _output = old.judge()
+        assert judged["right"] and len(judged["masks"]) == 9, judged
+        text = old.run(f"systemd-analyze --no-pager security {UNIT} {UNIT}-pin")
+        scores = [float(number) for number in re.findall(r"\.service\s+([0-9.]+)", text)]
+        assert len(scores) == 2 and max(scores) <= 2.0
+
+    def test_faults(self, old):
+        irqs = f"$(ls /sys/bus/pci/devices/{old.nics[0]}/msi_irqs)"
+        hand = f"for i in {irqs}; do echo 3 > /proc/irq/$i/smp_affinity_list; done"
+        old.settle()
+        old.fault("an affinity written by hand", hand)
+        old.settle()
+        old.fault("ethtool -L 2 and 4", f"ethtool -L {old.nic} combined 2; sleep 3; ethtool -L {old.nic} combined 4", 9)
+        old.settle()
+        drivers = "/sys/bus/virtio/drivers/virtio_net"
+        old.fault(
+            "driver unbound and bound",
+            f"echo {old.virtio} > {drivers}/unbind; sleep 1; echo {old.virtio} > {drivers}/bind; sleep 2; ip link set {old.nic} up",
+            9,
+        )
+        old.settle()
+        before = old.where()
+        cpu = min(cpus(old.plan["irq"]) - {0})
+        old.fault("CPU offline", f"echo 0 > /sys/devices/system/cpu/cpu{cpu}/online", 9, repaired=False)
+        old.settle()
+        old.fault("CPU online", f"echo 1 > /sys/devices/system/cpu/cpu{cpu}/online; sleep 4", 9, repaired=False)
+        assert old.where() == before
+        old.settle()
+        old.fault("the keeper killed", f"kill -9 $(systemctl show -p MainPID --value {UNIT}); {hand}")
+
+    def test_given_back(self, old, capsys):
+        assert old.play(nic_irq_state="absent")[0] == 1
+        assert not old.run("ls -d /var/lib/lo0.rke2_hostprep /etc/systemd/system/rke2-hostprep* 2>/dev/null || true")
+        with capsys.disabled():
+            print("\n" + report(old))
+
+
+CARDS = 10  # with seven virtual functions of three vectors each; a CPU has about 200 vectors
+
+
+@pytest.fixture(scope="class")
+def crowded(tmp_path_factory):
+    """`new` with more igb functions than a CPU has vectors for."""
+    with contextlib.ExitStack() as life:
+        described = yaml.safe_load((FOLDER / "machines.yml").read_text(encoding="utf-8"))
+        described["machines"]["new"]["spare_ports"] = ["80"] * (CARDS - 1)
+        place = tmp_path_factory.mktemp("crowded") / "machines.yml"
+        place.write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")
+        life.enter_context(pytest.MonkeyPatch.context()).setenv("HOSTPREP_LAB_MACHINES", str(place))
+        life.enter_context(booted("new"))
+        for number in range(CARDS - 1):
+            lab("nic-add", "new", f"hot{number}")
+        cards = "/sys/bus/pci/drivers/igb/0000:8*"
+        inside("new", f"timeout 300 sh -c 'until [ $(ls -d {cards} | wc -l) = {CARDS} ]; do sleep 1; done'")
+        addresses = [Path(line).name for line in inside("new", f"ls -d {cards}").split()]
+        policy = {"reserved_cores_per_node": 1, "nics": addresses, "irq_cpus": "4"}
+        yield Machine("new", policy, nic_irq_metrics_file="/var/lib/node_exporter/irq.prom")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("crowded")
+class TestVectorSpace:
+    def test_more_vectors_than_a_cpu_holds_are_said_and_stay_off_isolated_cpus(self, crowded):
+        crowded.run("mkdir -p /var/lib/node_exporter")
+        crowded.play()
+        crowded.learn()
+        judged, _journal, _output = crowded.judge(
+            "modprobe igbvf; for card in /sys/bus/pci/drivers/igb/0000:8*; do echo 7 > $card/sriov_numvfs; done;"
+            " for link in /sys/class/net/en*; do ip link set ${link##*/} up; done; sleep 60",
+            wait=600,
+        )
+        assert judged["right"], judged
+        assert len(judged["masks"]) > 200
+        crowded.run(
+            "timeout 300 sh -c 'until grep -q vector_space.*[1-9] /var/lib/node_exporter/irq.prom; do sleep 2; done'"
+        )
+        assert "no interrupt vector is left" in crowded.run(f"journalctl -u {UNIT} -o cat --no-pager")

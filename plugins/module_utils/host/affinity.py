@@ -209,7 +209,7 @@ def _put(tree, row):
     number = errno.ENOENT if place is None else _write(place, row["wanted"], tree.live)
     if number == errno.ENOSPC:
         row.update(result="vector_space", why="no interrupt vector is left on CPU %s" % row["wanted"])
-        for cpus in row["spare"]:
+        for cpus in dict.fromkeys(row["spare"]):
             if cpus == row["before"] or _write(place, cpus, tree.live) is None:
                 row["after"] = cpus
                 break

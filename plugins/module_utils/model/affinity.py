@@ -29,7 +29,7 @@ _LISTS = ("irq", "isolated", "reserved", "online_after_boot")
 
 
 def checked(plan):
-    """The plan's part for interrupts: {"irq", "isolated": sets, "online": set of the CPUs it is for, "nics": [entry]}.
+    """The plan's part for interrupts: {"irq", "isolated", "reserved": sets, "online": set of the CPUs it is for, "nics": [entry]}.
 
     An entry: ``label``, ``pci``, ``name``, ``driver``, ``queues`` (how many are planned, or None), ``queue_cpus``, ``ceq_cpus``,
     ``other_cpus`` (lists of ids).
@@ -47,7 +47,7 @@ def checked(plan):
             allowed="a plan as cpu_plan returns it",
             cure="plan this host again",
         ) from None
-    irq, isolated = set(lists["irq"]), set(lists["isolated"])
+    irq, isolated, reserved = (set(lists[name]) for name in ("irq", "isolated", "reserved"))
     for label, cpus in [("irq", irq)] + [
         (nic["label"], set(nic["queue_cpus"] + nic["ceq_cpus"] + nic["other_cpus"])) for nic in nics
     ]:
@@ -60,7 +60,13 @@ def checked(plan):
                 allowed="CPUs of irq that are not isolated",
                 cure="plan this host again; a plan edited by hand is not used",
             )
-    return {"irq": irq, "isolated": isolated, "online": set(lists["online_after_boot"]), "nics": nics}
+    return {
+        "irq": irq,
+        "isolated": isolated,
+        "reserved": reserved - isolated,
+        "online": set(lists["online_after_boot"]),
+        "nics": nics,
+    }
 
 
 def _entry(nic):
@@ -227,7 +233,12 @@ def judge(rules, vectors_of, online, strayed=None):
     for entry in rules["nics"]:
         vectors = vectors_of.get(entry["label"], ())
         targets = wanted(entry, vectors, rules["irq"], online)
-        spare = [cpulist.compress(cpus) for cpus in (set(entry["other_cpus"]) & online, rules["irq"] & online) if cpus]
+        wider = (
+            set(entry["other_cpus"]),
+            rules["irq"],
+            rules["reserved"],
+        )  # for want of vectors; never an isolated CPU
+        spare = [cpulist.compress(cpus & online) for cpus in wider if cpus & online]
         for vector in vectors:
             strays = (strayed or {}).get(vector["irq"])
             if strays and vector["effective"] and not exposed(vector["effective"], rules["irq"]):

@@ -150,6 +150,16 @@ def test_no_vector_left(machine, monkeypatch):
     assert row["before"] == row["after"] == "0,2,32,34", "the second run changes nothing"
 
 
+def test_no_vector_left_on_interrupt_cpus_goes_to_another_housekeeping_cpu(machine, monkeypatch):
+    """Better a CPU that the plan gives to other things than one that is isolated."""
+    nics = [dict(nic, queue_cpus=[32], other_cpus="32") for nic in machine.plan["nics"]]
+    machine.rules = model.checked(dict(machine.plan, irq="32", nics=nics))
+    tried = fail(monkeypatch, 28, errno.ENOSPC, errno.ENOSPC, None)
+    (row,) = [row for row in machine.pin() if row["result"] == "vector_space"]
+    assert tried == ["32", "32", "0,2,32,34"]
+    assert (row["after"], row["exposed"]) == ("0,2,32,34", True), "it is outside the interrupt CPUs, and that is said"
+
+
 def test_no_vector_left_anywhere(machine, monkeypatch):
     fail(monkeypatch, 28, errno.ENOSPC)
     (row,) = [row for row in machine.pin() if row["result"] == "vector_space"]
