@@ -211,6 +211,9 @@ class Machine:
             line = self.by_entries()
         self.loaded = None
         self.boots += 1
+        for unit in self.systemctl.units.values():
+            unit["active"] = False
+        self.systemctl.run(["systemctl", "daemon-reload"])
         self.put("sys/kernel/kexec_loaded", "0\n")
         self.put("proc/cmdline", line + "\n")
         self.put("proc/sys/kernel/random/boot_id", "boot-%d\n" % self.boots)

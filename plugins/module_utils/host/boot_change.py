@@ -221,6 +221,9 @@ class _Run:
         if here and self.outcome["state"] == "trial":
             self._judge(trial)
             stuck = self._stuck(trial)
+            if self.record["going"] and not self.check:  # it was set, and only the last word of it is missing
+                self.record = dict(self.record, going=None)
+                self.store.save(self.record)
             if stuck:
                 self._step("next_entry", trial["id"], None, lambda: self.loader.select(None))
             return None
@@ -344,14 +347,7 @@ class _Run:
                 allowed="no check that fails",
                 cure=failed[0]["cure"],
             )
-        if self._over():
-            raise HostprepError(
-                "trial_over",
-                "the time of the trial is over and the host is about to reboot",
-                read="%s is running" % boot_units.SERVICE,
-                allowed="a commit within %s minutes of the boot" % trial.get("minutes"),
-                cure="run state: trial with retry_after_fallback: true and more trial_minutes",
-            )
+        self._refuse_over(trial)
         self._stuck(trial)
         self._room()
         seen = cmdline.booted(self.tokens)
@@ -377,7 +373,7 @@ class _Run:
             if not owned:
                 return
         self.outcome = boot_record.outcome(empty, self.tokens, self.boot_id)
-        self._open(self.release)
+        self._open(None)  # the running kernel may be gone from the disk
         self._room()
         self._apply([], None, None, self._refuse_ours, "absent")
 
@@ -389,6 +385,8 @@ class _Run:
         entry: the record's ``committed`` from then on, where it is not the trial that is written.
         """
         ours = boot_record.ours(self.record)
+        if not self.check:
+            self.loader.tidy()
         permanent = self.loader.permanent(args, ours)
         self._drop_made(permanent, args)
         if (
@@ -518,6 +516,7 @@ class _Run:
         if guarded:
             units.run(["systemctl", "stop", boot_units.TIMER], units.LOOK_TIMEOUT)
         try:
+            self._refuse_over(self.record["trial"])
             self.loader.make_permanent(permanent, accept or (lambda boots: None))
         except HostprepError:
             self.store.save(self.before)
@@ -696,11 +695,18 @@ class _Run:
             changed = changed or result["changed"]
         return changed
 
-    def _over(self):
-        if not self.root.live:
-            return False
-        state = units.show([boot_units.SERVICE])[boot_units.SERVICE]["active"]
-        return state in ("activating", "active")
+    def _refuse_over(self, trial):
+        """A reboot that is under way is not raced. Looked at before the timer is stopped and behind it."""
+        if not self.root.live or trial is None:
+            return
+        if units.show([boot_units.SERVICE])[boot_units.SERVICE]["active"] in ("activating", "active"):
+            raise HostprepError(
+                "trial_over",
+                "the time of the trial is over and the host is about to reboot",
+                read="%s is running" % boot_units.SERVICE,
+                allowed="a commit within %s minutes of the boot" % trial.get("minutes"),
+                cure="run state: trial with retry_after_fallback: true and more trial_minutes",
+            )
 
     def _stuck(self, trial):
         """Whether the trial would be booted again and again; says so."""

@@ -21,6 +21,7 @@ from .tree import Tree
 _GRUB = {"debian": "boot/grub/", "sles": "boot/grub2/", "el": "boot/grub2/"}
 PROBE = {"debian": "grub-probe", "sles": "grub2-probe", "el": "grub2-probe"}
 _CMDLINE = "etc/kernel/cmdline"
+TOKEN = "hostprep-boot"  # in the names of helper files
 
 
 class Texts:
@@ -62,7 +63,7 @@ class Texts:
             for folder in sorted(folders):
                 os.mkdir(self.root.at(folder))
                 os.chmod(self.root.at(folder), 0o755)
-            atomic.replace(changes, files.TOKEN, lambda: self._unchanged(wanted))
+            atomic.replace(changes, TOKEN, lambda: self._unchanged(wanted))
         except atomic.NotRestored as error:
             raise HostprepError(
                 "boot_not_restored",
@@ -81,6 +82,17 @@ class Texts:
             ) from error
         finally:
             self.forget()
+
+    def tidy(self, folders):
+        """Removes helper files of a run that was killed; nobody else's have such names."""
+        for folder in folders:
+            try:
+                place = self.root.at(self.root.resolve("/%s/x" % folder)[0].rpartition("/")[0])
+                for name in os.listdir(place):
+                    if name.startswith(".") and name.endswith("-%s~" % TOKEN):
+                        os.unlink(os.path.join(place, name))
+            except OSError:
+                pass
 
     def _unchanged(self, wanted):
         for path in wanted:
@@ -109,7 +121,7 @@ class Texts:
 
 
 class Loader:
-    """One boot loader of a host. ``kernel`` is the release that is tried or committed, ``kernels`` those that are installed."""
+    """One boot loader of a host. ``kernel`` is the release that is tried or committed, None for any; ``kernels`` are installed."""
 
     def __init__(self, root, tree, backend, kernel, timeout):
         self.root, self.tree, self.backend, self.kernel, self.timeout = root, tree, backend, kernel, timeout
@@ -120,6 +132,13 @@ class Loader:
         ]
         self.folder = self._entry_folder()
 
+    def tidy(self):
+        self.texts.tidy(
+            one
+            for one in ("etc/default", "etc/default/grub.d", "etc/kernel", self.grub and self.grub[:-1], self.folder)
+            if one
+        )
+
     # -- what is there
 
     def _entry_folder(self):
@@ -129,9 +148,8 @@ class Loader:
             return None
         for folder in boot_args.ENTRY_FOLDERS:
             for name in self.tree.listdir(folder) or []:
-                if (
-                    name.endswith(".conf")
-                    and boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") == self.kernel
+                if name.endswith(".conf") and boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") in (
+                    [self.kernel] if self.kernel else self.kernels
                 ):
                     return folder
         return next(
@@ -157,7 +175,8 @@ class Loader:
             found = boot_text.menu_tokens(self._grub_cfg(grub_cfg), self.kernel, environment)
         else:
             entries = {name: text for name, text in self._entries().items() if not boot_text.trial_name(name)}
-            found = [boot_text.entry_tokens(entries[boot_text.running_entry(entries, self.kernel)], environment)]
+            names = [boot_text.running_entry(entries, self.kernel)] if self.kernel else sorted(entries)
+            found = [boot_text.entry_tokens(entries[name], environment) for name in names]
         if not found:
             raise HostprepError(
                 "entry_unknown",
@@ -170,7 +189,7 @@ class Loader:
 
     def pending_kernel(self):
         """Release that the default entry of grub.cfg boots, where that is another; None where it is not known."""
-        if self.folder is not None:
+        if self.folder is not None or self.kernel is None:
             return None
         return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
 
@@ -186,11 +205,7 @@ class Loader:
             found = {"%s/%s" % (self.folder, name): text for name, text in self._entries().items()}
             if self.backend == "systemd-boot":
                 found[_CMDLINE] = self.texts.get(_CMDLINE)
-        base = (
-            [token for token in self.base(added) if not token.startswith(boot_text.MACHINE_ID)]
-            if _CMDLINE in found
-            else ()
-        )
+        base = self.new_cmdline([], added).split() if tokens and _CMDLINE in found and found[_CMDLINE] is None else ()
         return boot_text.changes(self.backend, found, tokens, added, base, self.kernels)
 
     def base(self, added):

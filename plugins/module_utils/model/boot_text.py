@@ -364,7 +364,7 @@ def pending_kernel(grub_cfg, release):
 
 
 def menu_tokens(grub_cfg, release, environment):
-    """[[token]] that the entries of this kernel give to it, recovery entries left out, in their order.
+    """[[token]] that the entries of this kernel, or of every kernel for None, give to it, recovery entries left out, in their order.
 
     environment: {name: pieces} of GRUB's environment block. What grub.cfg itself sets counts too.
     """
@@ -374,7 +374,9 @@ def menu_tokens(grub_cfg, release, environment):
     return [
         [token["text"] for token in shell_values.tokens([(one["args"], None)], known)]
         for one in menu_entries(grub_cfg)
-        if one["kernel"] and not one["recovery"] and one["kernel"].rpartition("/")[2] == "vmlinuz-%s" % release
+        if one["kernel"]
+        and not one["recovery"]
+        and (release is None or one["kernel"].rpartition("/")[2] == "vmlinuz-%s" % release)
     ]
 
 

@@ -15,7 +15,7 @@ BACKENDS = {
     "debian": {
         "title": "Debian, Ubuntu (GRUB)",
         "writes": "/etc/default/grub.d/zz-lo0-rke2-hostprep.cfg; what grub-mkconfig prints becomes grub.cfg; the trial in custom.cfg",
-        "ran_on": (),
+        "ran_on": ("new",),
         "read_in": "grub-mkconfig of Debian 12, which was also run over the drop-in without booting",
     },
     "el": {

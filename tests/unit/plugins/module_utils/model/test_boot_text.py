@@ -233,20 +233,19 @@ def test_a_new_kernel_cmdline():
 
 
 def test_the_trial_is_a_clone_and_alone_carries_panic():
-    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, "7f", panic=30)
+    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, boot_text.extras("7f", 30))
     assert trial["name"] == "1f2e-5.14.0-570.el9.x86_64~hostprep-trial.conf"
     assert trial["id"] + ".conf" == trial["name"]
     keys = dict(boot_text.entry(trial["text"]))
     old = dict(boot_text.entry(ENTRY))
     assert keys["options"].split() == [*old["options"].split(), *TOKENS, "panic=30", "rke2_hostprep.trial=7f"]
-    assert trial["extras"] == ["panic=30", "rke2_hostprep.trial=7f"]
     assert keys["title"] != old["title"]
     assert {key for key in keys if keys[key] != old[key]} == {"title", "options"}
 
 
 def test_a_trial_replaces_what_is_committed_and_counts_no_boots():
     committed = boot_text.entry_with_tokens(ENTRY, TOKENS)
-    trial = boot_text.trial_entry("a-6.12+3-0.conf", "id old\n" + committed, OTHER, "1", added=TOKENS)
+    trial = boot_text.trial_entry("a-6.12+3-0.conf", "id old\n" + committed, OTHER, boot_text.extras("1"), added=TOKENS)
     assert trial["id"] == "a-6.12~hostprep-trial"
     keys = dict(boot_text.entry(trial["text"]))
     assert keys["id"] == trial["id"]
@@ -255,7 +254,7 @@ def test_a_trial_replaces_what_is_committed_and_counts_no_boots():
 
 
 def test_the_running_kernels_entry_is_found():
-    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, "7f")
+    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, boot_text.extras("7f"))
     entries = {**ENTRIES, trial["name"]: trial["text"]}
     assert boot_text.running_entry(entries, "5.14.0-570.el9.x86_64") == NAME
     assert boot_text.running_entry({**entries, "1f2e-rescue.conf": ENTRY}, "5.14.0-570.el9.x86_64") == NAME
@@ -271,7 +270,7 @@ def test_the_running_kernels_entry_is_found():
 
 
 def test_commit_on_el_touches_every_entry_but_rescue_and_trial():
-    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, "7f")
+    trial = boot_text.trial_entry(NAME, ENTRY, TOKENS, boot_text.extras("7f"))
     plan = boot_text.el_commit({**ENTRIES, trial["name"]: trial["text"]}, TOKENS)
     assert plan["commands"] == [["grubby", "--update-kernel=ALL", "--args=" + RUN]]
     assert list(plan["expected"]) == [NAME]
@@ -295,7 +294,7 @@ def test_menu_entries_of_a_grub_cfg():
 
 
 def test_the_trial_boots_the_running_kernel_and_not_the_newest():
-    menu = boot_text.trial_menu(GRUB_CFG, "6.12.9-amd64", TOKENS, "7f")
+    menu = boot_text.trial_menu(GRUB_CFG, "6.12.9-amd64", TOKENS, boot_text.extras("7f"))
     lines = menu["text"].splitlines()
     assert lines[0].startswith("menuentry ") and "--id " + menu["id"] in lines[0]
     assert lines[-1] == "}"
@@ -308,9 +307,9 @@ def test_the_trial_boots_the_running_kernel_and_not_the_newest():
 
 def test_a_trial_over_committed_arguments_has_the_new_ones_alone():
     committed = GRUB_CFG.replace("quiet", "quiet " + RUN)
-    assert boot_text.trial_menu(committed, "6.12.9-amd64", OTHER, "1", added=TOKENS) == boot_text.trial_menu(
-        GRUB_CFG, "6.12.9-amd64", OTHER, "1"
-    )
+    assert boot_text.trial_menu(
+        committed, "6.12.9-amd64", OTHER, boot_text.extras("1"), added=TOKENS
+    ) == boot_text.trial_menu(GRUB_CFG, "6.12.9-amd64", OTHER, boot_text.extras("1"))
 
 
 def test_a_recovery_entry_is_not_what_a_trial_is_made_from():
@@ -319,8 +318,8 @@ def test_a_recovery_entry_is_not_what_a_trial_is_made_from():
     recovery = lines[start : start + 4]
     first = "\n".join(recovery + lines)
     assert boot_text.menu_entries(first)[0]["recovery"]
-    assert boot_text.trial_menu(first, "6.12.9-amd64", TOKENS, "1") == boot_text.trial_menu(
-        GRUB_CFG, "6.12.9-amd64", TOKENS, "1"
+    assert boot_text.trial_menu(first, "6.12.9-amd64", TOKENS, boot_text.extras("1")) == boot_text.trial_menu(
+        GRUB_CFG, "6.12.9-amd64", TOKENS, boot_text.extras("1")
     )
 
 
@@ -335,7 +334,7 @@ def test_a_kernel_that_waits_for_its_first_boot_is_told(grub_cfg, release, pendi
 @pytest.mark.parametrize("release", ["6.12", "", None, "9"])
 def test_a_kernel_without_an_entry_is_refused(release):
     with pytest.raises(HostprepError) as caught:
-        boot_text.trial_menu(GRUB_CFG, release, TOKENS, "7f")
+        boot_text.trial_menu(GRUB_CFG, release, TOKENS, boot_text.extras("7f"))
     assert caught.value.code == "entry_unknown"
 
 
@@ -343,7 +342,7 @@ def test_a_kernel_without_an_entry_is_refused(release):
 @example(None)
 @example("")
 def test_custom_cfg_goes_back_to_what_it_was(custom):
-    menu = boot_text.trial_menu(GRUB_CFG, "6.12.9-amd64", TOKENS, "7f")["text"]
+    menu = boot_text.trial_menu(GRUB_CFG, "6.12.9-amd64", TOKENS, boot_text.extras("7f"))["text"]
     once = boot_text.with_trial_menu(custom, menu)
     assert boot_text.with_trial_menu(once, menu) == once
     assert boot_text.with_trial_menu(once, None) == custom
@@ -357,34 +356,90 @@ def test_any_grub_cfg_is_read_without_a_traceback(text):
     boot_text.release_of(text)
 
 
+SDBOOT = "boot/efi/loader/entries/m-6.12.conf"
 HOSTS = {
     "debian": {boot_text.DROP_IN: None},
     "sles": {"etc/default/grub": GRUB},
-    "systemd-boot": {"etc/kernel/cmdline": "root=UUID=1 ro\n"},
+    "systemd-boot": {
+        "etc/kernel/cmdline": "root=UUID=1 ro\n",
+        SDBOOT: "version 6.12\nlinux /m/6.12/linux\noptions root=UUID=1 ro systemd.machine_id=m\n",
+    },
     "el": {"boot/loader/entries/" + name: text for name, text in ENTRIES.items()},
 }
+NOTHING = {"files": [], "commands": [], "undo": [], "generate": None}
+PROGRAMS = {"debian": "grub-mkconfig", "sles": "grub2-mkconfig", "el": "grubby", "systemd-boot": None}
 
 
 @pytest.mark.parametrize("backend", sorted(HOSTS))
 def test_a_change_and_its_undoing_on_each_backend(backend):
     before = HOSTS[backend]
-    kernels = [("6.12", "/boot/vmlinuz-6.12")]
-    first = boot_text.changes(backend, before, TOKENS, kernels=kernels)
-    assert len(first["files"]) == len(first["commands"]) == 1
+
+    def changes(files, tokens, added=()):
+        return boot_text.changes(backend, files, tokens, added, kernels=["6.12"])
+
+    def programs(change):
+        return [argv[0] for argv in [*change["commands"], change["generate"]] if argv]
+
+    first = changes(before, TOKENS)
+    assert first["files"] and programs(first) == [one for one in [PROGRAMS[backend]] if one]
     after = {**before, **{one["path"]: one["after"] for one in first["files"]}}
-    assert boot_text.changes(backend, after, TOKENS, TOKENS, kernels=kernels) == {"files": [], "commands": []}
-    other = boot_text.changes(backend, after, OTHER, TOKENS, kernels=kernels)
+    assert changes(after, TOKENS, TOKENS) == NOTHING
+    other = changes(after, OTHER, TOKENS)
     changed = {**after, **{one["path"]: one["after"] for one in other["files"]}}
     for state, added in ((after, TOKENS), (changed, OTHER)):
-        back = boot_text.changes(backend, state, [], added, kernels=kernels)
-        assert len(back["commands"]) == 1
+        back = changes(state, [], added)
+        assert programs(back) == programs(first)
         assert {**state, **{one["path"]: one["after"] for one in back["files"]}} == before
-    assert boot_text.changes(backend, before, [], kernels=kernels) == {"files": [], "commands": []}
+    assert changes(before, []) == NOTHING
+    assert changes(changed, TOKENS, OTHER)["undo"] == changes(after, OTHER, TOKENS)["commands"]
+
+
+def test_tokens_stand_where_kernel_install_will_put_them():
+    made = boot_text.changes("systemd-boot", HOSTS["systemd-boot"], TOKENS, kernels=["6.12"])
+    texts = {one["path"]: one["after"] for one in made["files"]}
+    assert texts[SDBOOT].splitlines()[-1] == "options %s systemd.machine_id=m" % texts["etc/kernel/cmdline"].strip()
+
+
+def test_entries_of_other_systems_stay_as_they_are():
+    made = boot_text.changes("systemd-boot", HOSTS["systemd-boot"], TOKENS, kernels=["6.1"])
+    assert [one["path"] for one in made["files"]] == ["etc/kernel/cmdline"]
 
 
 def test_a_host_without_kernel_cmdline_gets_what_it_booted_with():
     made = boot_text.changes("systemd-boot", {"etc/kernel/cmdline": None}, TOKENS, base=["root=1", "ro"])
     assert made["files"] == [{"path": "etc/kernel/cmdline", "before": None, "after": "root=1 ro %s\n" % RUN}]
+
+
+# -- GRUB's environment block ------------------------------------------------------------------------------------------------
+
+EMPTY = b"# GRUB Environment Block\n" + b"#" * (1024 - 25)
+
+
+@given(st.lists(st.tuples(st.from_regex(r"[a-z_]{1,12}", fullmatch=True), st.text("ab=/ ", max_size=20)), max_size=8))
+def test_one_variable_of_the_block_is_set_and_taken_out_and_the_others_stay(entries):
+    block = EMPTY
+    for name, value in entries:
+        block = boot_text.with_entry(block, name, value)
+    others = [entry for entry in boot_text.block_entries(block) if entry[0] != "next_entry"]
+    chosen = boot_text.with_entry(block, "next_entry", "x")
+    assert len(chosen) == 1024 and dict(boot_text.block_entries(chosen))["next_entry"] == "x"
+    gone = boot_text.with_entry(chosen, "next_entry", None)
+    assert boot_text.block_entries(gone) == others and len(gone) == 1024
+
+
+@pytest.mark.parametrize("block", [b"", EMPTY[:-1], EMPTY[1:] + b"#", boot_text.with_entry(EMPTY, "a", "x" * 990)])
+def test_a_damaged_or_full_block_is_refused(block):
+    with pytest.raises(HostprepError) as caught:
+        boot_text.with_entry(block, "next_entry", "lo0-rke2-hostprep-trial")
+    assert caught.value.code == "grubenv_invalid"
+
+
+def test_what_an_entry_of_grub_cfg_gives_to_its_kernel():
+    text = GRUB_CFG.replace("ro console=ttyS0 quiet", 'ro console=ttyS0 ${mine} "dyndbg=file x +p" $saved $none')
+    text = 'set mine="nosmt audit=0"\n' + text
+    found = boot_text.menu_tokens(text, "6.12.9-amd64", {"saved": [("quiet", None)]})
+    assert found == [["root=UUID=11", "ro", "console=ttyS0", "nosmt", "audit=0", '"dyndbg=file x +p"', "quiet"]]
+    assert boot_text.menu_tokens(text, "6.12", {}) == []
 
 
 def test_the_trial_mark_is_no_argument_of_a_user():
