@@ -48,6 +48,7 @@ class Machine:
         self.scratch = Path(scratch)
         self.inventory = self.scratch / "lab.yml"
         self.boots = 0
+        self.ssh = []
 
     def lab(self, *words, **more):
         return subprocess.run([sys.executable, str(TOP / "tests/lab"), *words], check=True, **more)
@@ -56,24 +57,30 @@ class Machine:
         """The machine as its image has it, booted."""
         self.lab("up", "--fresh", "--timeout", PATIENCE, MACHINE)
         self.boots += 1
-        text = self.lab("inventory", MACHINE, capture_output=True, text=True).stdout
-        self.inventory.write_text(text)
-        self.address = text.partition("lab_address:")[2].split()[0].split("/")[0]
+        self.read_inventory()
         self.copy()
         self.settle()
 
+    def read_inventory(self):
+        text = self.lab("inventory", MACHINE, capture_output=True, text=True).stdout
+        self.inventory.write_text(text)
+        self.address = text.partition("lab_address:")[2].split()[0].split("/")[0]
+        # One connection for all commands: under load an emulated machine takes longer to log in than a client waits.
+        config = text.partition("ansible_ssh_common_args: -F ")[2].splitlines()[0]
+        self.ssh = ["ssh", "-F", config, "-o", "ControlPath=%s" % (self.scratch / "ssh"), "-o", "ControlMaster=auto"]
+        self.ssh += ["-o", "ControlPersist=yes", "-o", "ConnectTimeout=120", "-o", "ServerAliveCountMax=40", MACHINE]
+
+    def hang_up(self):
+        if self.ssh:
+            subprocess.run([*self.ssh[:-1], "-O", "exit", MACHINE], check=False, capture_output=True)
+
     def copy(self):
         with open(HERE / "on_machine.py", encoding="utf-8") as program:
-            self.lab("ssh", MACHINE, "--", "cat > %s" % PROGRAM, stdin=program)
+            subprocess.run([*self.ssh, "cat > %s" % PROGRAM], check=True, stdin=program)
 
     def run(self, command, check=True):
         """What a command prints. Raises Missing where it fails."""
-        done = subprocess.run(
-            [sys.executable, str(TOP / "tests/lab"), "ssh", MACHINE, "--", command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
+        done = subprocess.run([*self.ssh, command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if check and done.returncode:
             raise Missing("`%s` ended with %d: %s" % (command, done.returncode, (done.stderr or done.stdout).strip()))
         return done.stdout.strip()
@@ -94,6 +101,7 @@ class Machine:
         if arguments:
             self.run(ADD_ARGUMENTS % arguments.replace("#", r"\#").replace("&", r"\&"))
         self.run("sync")
+        self.hang_up()
         self.lab("reset", "--timeout", PATIENCE, MACHINE)
         self.boots += 1
         self.settle()
@@ -297,6 +305,7 @@ class Bench:
     def ours(self):
         """The roles; cpu_isolation reboots the machine through its trial boot."""
         machine = self.machine
+        self.machine.hang_up()
         machine.ansible("ansible-playbook", str(HERE / "isolation.yml"), "-e", json.dumps({"policy": POLICY}))
         machine.settle()
         self.traffic("this collection", change=True, jitter=True)
@@ -373,6 +382,7 @@ def run(scratch, chosen):
     try:
         bench.run()
     finally:
+        machine.hang_up()
         machine.lab("down", MACHINE)
     text = bench.report()
     print(text)
