@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs the gates of this repository in tiers and counts: ``run.py check`` (the quick ones) or ``run.py test`` (all of them,
-or the tiers named after it: static, unit, molecule, plan, nspawn, booted).
+or the tiers named after it: static, unit, molecule, plan, nspawn, boot, irq, host, cluster).
 
 A gate is one command. Where it writes JUnit files its tests are counted one by one, else it counts as one test. Its output
 goes to ``build/test/GATE.log`` and is shown when it fails. Everything runs on each ansible-core of
@@ -37,7 +37,7 @@ import workspace  # noqa: E402  (tools/ is no package; the line above makes it i
 LOGS = workspace.BUILD / "test"
 LAST_START = 65 * 60
 HARD_STOP = 85 * 60
-TIERS = ("static", "unit", "molecule", "plan", "nspawn", "booted")
+TIERS = ("static", "unit", "molecule", "plan", "nspawn", "boot", "irq", "host", "cluster")
 QUICK_TIERS = ("static", "unit")
 CLEANUP_SECONDS = 60
 MARK = "HOSTPREP_GATE"  # a variable that all processes of a gate have
@@ -383,9 +383,9 @@ class Gates:
         gate.cleanup = [["python", "tests/cluster", "clean"], ["python", "tests/lab", "clean"]]
         return gate
 
-    def lab_tests(self, name: str, folder: str, *chosen: str) -> Gate:
+    def lab_tests(self, name: str, *chosen: str) -> Gate:
         results = LOGS / f"{name}.xml"
-        return self.lab(name, "pytest", "-q", folder, *chosen, f"--junit-xml={results}", junit=results)
+        return self.lab(name, "pytest", "-q", *chosen, f"--junit-xml={results}", junit=results)
 
     def nspawn(self) -> Iterator[Gate]:
         """The lab's hosts that boot in seconds, and its refusals."""
@@ -395,21 +395,40 @@ class Gates:
             yield self.lab_tests("the lab's hosts", "tests/lab", "-m", "not qemu")
             yield self.lab("molecule roles", "molecule", "test", "--scenario-name", "roles", needs="missing=0")
 
-    def booted(self) -> Iterator[Gate]:
-        """Machines with a kernel of their own, and real Kubernetes on them."""
-        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
-        yield images
-        if not passed(images):
-            return
-        programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
-        yield programs
-        if passed(programs):
-            yield self.lab_tests("the cluster's control plane", "tests/cluster")
-            yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
-        # Each of the other machines has its turn, a day each; `make soak` boots all.
+    def turn(self) -> list[str]:
+        """Selects of the tests on other machines than `new` those whose turn it is, a day each; `make soak` boots all."""
         layout = LAYOUTS[date.today().toordinal() % len(LAYOUTS)]
         others = " and ".join(f"not {name}" for name in LAYOUTS if name != layout)
-        yield self.lab_tests("the lab's machines", "tests/lab", "-m", "qemu and not long", "-k", others)
+        return ["-m", "qemu and not long", "-k", others]
+
+    def boot(self) -> Iterator[Gate]:
+        """Kernel arguments on machines with a boot loader of their own, and what the lab itself promises."""
+        images = self.lab("the lab's image new", "python", "tests/lab", "image", "new")
+        yield images
+        if passed(images):
+            files = ["tests/lab/test_boot.py", "tests/lab/test_lab.py"]
+            yield self.lab_tests("boots of the lab's machines", *files, *self.turn())
+
+    def irq(self) -> Iterator[Gate]:
+        """Interrupts of NICs on machines with a kernel of their own."""
+        yield self.lab_tests("interrupts of the lab's machines", "tests/lab/test_irq.py", *self.turn())
+
+    def host(self) -> Iterator[Gate]:
+        """Both roles on both kernels: trial boot, rollback, and nothing left."""
+        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "old")
+        yield images
+        if passed(images):
+            yield self.lab("molecule host", "molecule", "test", "--scenario-name", "host", needs="missing=0")
+
+    def cluster(self) -> Iterator[Gate]:
+        """A real Kubernetes on the lab's machines."""
+        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
+        yield images
+        programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
+        yield programs
+        if passed(images) and passed(programs):
+            yield self.lab_tests("the cluster's control plane", "tests/cluster")
+            yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
 
 
 def passed(gate: Gate) -> bool:
@@ -483,7 +502,10 @@ def main(arguments: list[str]) -> int:
         Tier("molecule", gates.molecule),
         Tier("plan", gates.plan),
         Tier("nspawn", gates.nspawn, root=True),
-        Tier("booted", gates.booted, late=True, root=True),
+        Tier("boot", gates.boot, late=True, root=True),
+        Tier("irq", gates.irq, late=True, root=True),
+        Tier("host", gates.host, late=True, root=True),
+        Tier("cluster", gates.cluster, late=True, root=True),
     ]
     wanted = arguments[1:] or (QUICK_TIERS if only_quick else TIERS)
     total = run_tiers([tier for tier in tiers if tier.name in wanted], started, shared)

@@ -1,9 +1,10 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Speed, printed as ratios of figures taken in one run: `make bench`. Nothing is asserted; a part that cannot run says why.
+"""Figures, printed as ratios and shares of one run: `make bench`. Nothing is asserted; a part that cannot run says why.
 
-python tests/bench [lstopo] [growth] [fleet] [irqs] [keeper]     default: all
+python tests/bench [lstopo] [growth] [fleet] [irqs] [keeper]     default: these
+python tests/bench isolation[:interrupts][:jitter][:threads]     as root: boots a machine of the lab; default: all three
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import tarfile
 import tempfile
 import time
 from pathlib import Path
+
+import isolation
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tests"))
@@ -264,10 +267,14 @@ def keeper(folder):
 if __name__ == "__main__":
     parts = {"lstopo": lstopo, "growth": growth, "fleet": fleet, "irqs": irqs, "keeper": keeper}
     chosen = sys.argv[1:] or list(parts)
+    parts["isolation"] = isolation.run  # only where it is named: it takes minutes and boots a machine
     for part in chosen:
-        if part not in parts:
-            sys.exit("no such part: %s; there are %s" % (part, ", ".join(parts)))
+        name, *pieces = part.split(":")
+        if name not in parts or not set(pieces) <= set(isolation.PARTS if name == "isolation" else ()):
+            there = [*parts, *("isolation:" + piece for piece in isolation.PARTS)]
+            sys.exit("no such part: %s; there are %s" % (part, ", ".join(there)))
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # /sys and /proc lie in memory too
     with tempfile.TemporaryDirectory(prefix="hostprep-bench-", dir=memory) as scratch:
         for part in chosen:
-            parts[part](Path(scratch))
+            name, *pieces = part.split(":")
+            parts[name](Path(scratch), *([pieces] if name == "isolation" else []))
