@@ -112,13 +112,15 @@ class Machine:
 
     def where(self):
         """{queue: mask as a number} of the first planned NIC, by the names in /proc/interrupts."""
+        mine = set(self.run(f"ls /sys/bus/pci/devices/{self.nics[0]}/msi_irqs").split())
         text = self.run("cat /proc/interrupts; for n in /proc/irq/*/smp_affinity; do echo $n $(cat $n); done")
         masks = {
             number: int(mask.replace(",", ""), 16) for number, mask in re.findall(r"/irq/(\d+)/\S+ ([0-9a-f,]+)", text)
         }
         found = {}
         for number, queue in re.findall(r"^\s*(\d+):.*(?:-TxRx-|-input\.)(\d+)$", text, re.MULTILINE):
-            found.setdefault(int(queue), masks[number])
+            if number in mine:
+                found.setdefault(int(queue), masks[number])
         return found
 
 
