@@ -223,7 +223,9 @@ def main():
     try:
         result = converge(module.params, module.check_mode, module._diff)
     except HostprepError as refused:
-        module.fail_json(msg=str(refused), **dict(getattr(refused, "result", {}), **refused.as_dict()))
+        told = getattr(refused, "result", {})
+        told.update(refused.as_dict())
+        module.fail_json(msg=str(refused), **told)
     except Exception as raised:  # a user never sees a traceback; the sentence says what to report
         refused = unexpected(raised)
         module.fail_json(msg=str(refused), **refused.as_dict())
