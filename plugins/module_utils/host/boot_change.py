@@ -257,6 +257,7 @@ class _Run:
         return [] if self.record["going"] == "absent" else list((self.record["committed"] or {"args": []})["args"])
 
     def _new_trial(self, args, release):
+        boot_text.check_limits(self.options["trial_minutes"], self.options["panic_seconds"])
         self._preflight(args, release)
         self.method = self._way(release)
         extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])

@@ -263,6 +263,22 @@ def trial_name(name):
     return name.endswith(_TRIAL_SUFFIX + ".conf")
 
 
+LONGEST_TRIAL = 24 * 60  # minutes, and of seconds before a panic reboots an hour
+
+
+def check_limits(minutes, panic):
+    """Refuses limits with which a trial would not end by itself: panic=0 waits for ever, and systemd drops a timer without a time."""
+    for name, value, most in (("trial_minutes", minutes, LONGEST_TRIAL), ("panic_seconds", panic, 3600)):
+        if not 1 <= value <= most:
+            raise HostprepError(
+                "trial_limit_invalid",
+                "a trial with that limit would not end by itself, or not within a day",
+                read="%s: %d" % (name, value),
+                allowed="1 to %d" % most,
+                cure="correct %s" % name,
+            )
+
+
 def extras(trial_id, panic=60, more=()):
     """What a trial's entry alone carries: a panic reboots, and the mark by which the guard and everyone else knows the trial."""
     return ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id), *more]

@@ -315,6 +315,31 @@ def test_options_that_make_no_sense_are_refused(make):
     refused(machine, "trial", "kernel_arg_foreign", args=["root=/dev/sda"])
 
 
+@pytest.mark.parametrize("name", ["trial_minutes", "panic_seconds"])
+@pytest.mark.parametrize("value", [0, -1, 100000])
+def test_a_trial_that_would_not_end_by_itself_is_refused(make, name, value):
+    refused(make(), "trial", "trial_limit_invalid", args=ARGS, **{name: value})
+
+
+def test_a_kernel_package_in_the_middle_of_a_commit_keeps_its_entry(make, monkeypatch):
+    machine = make()
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+
+    def run(argv, timeout=None):
+        done = machine.run(argv, timeout)
+        if argv[0] == "grub-mkconfig" and NEWER not in machine.menu():
+            machine.install(NEWER)
+        return done
+
+    monkeypatch.setattr(units, "run", run)
+    code, result = call(machine, "committed")
+    assert code == 1 and result["code"] == "boot_files_not_written", result
+    assert NEWER in machine.get("boot/grub/grub.cfg") and "isolcpus" not in machine.get("boot/grub/grub.cfg")
+    assert ok(machine, "committed")["changed"]
+    assert NEWER in machine.get("boot/grub/grub.cfg") and booted(machine.boot(), ARGS)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_backend_that_never_ran_is_refused(make, backend, monkeypatch):
     machine = make(backend)
