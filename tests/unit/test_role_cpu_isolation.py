@@ -83,7 +83,13 @@ MODULES = {
     "reboot": (dict.fromkeys(("reboot_command", "reboot_timeout", "msg"), ANY), REBOOT),
     "power": ({}, 'world["outcome"] = "fallback"'),
 }
-PLAN = {"host": "{{ inventory_hostname }}", "reserved": "0-1", "isolated": "2-7", "online_after_boot": "0-7", "kernel_args": ["a=b"]}
+PLAN = {
+    "host": "{{ inventory_hostname }}",
+    "reserved": "0-1",
+    "isolated": "2-7",
+    "online_after_boot": "0-7",
+    "kernel_args": ["a=b"],
+}
 
 
 @pytest.fixture(scope="module")

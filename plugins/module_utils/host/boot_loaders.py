@@ -249,7 +249,9 @@ class Loader:
         except HostprepError:
             if before:
                 self.texts.replace(before)
-            if self.root.live and self._grub_cfg() != now:  # someone else's, made while our arguments were in its sources
+            if (
+                self.root.live and self._grub_cfg() != now
+            ):  # someone else's, made while our arguments were in its sources
                 self.texts.replace({self.grub + "grub.cfg": self.generated(change["generate"])})
             raise
 
