@@ -448,6 +448,13 @@ def test_a_host_without_kernel_cmdline_gets_one_and_loses_it_again(make):
     assert set(found) <= set(machine.files())
 
 
+def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
+    machine = make()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(machine.top) and access(path, mode))
+    refused(machine, "trial", "record_unwritable", args=ARGS, _ansible_check_mode=True)
+
+
 def test_two_runs_at_once(make):
     machine = make()
     ok(machine, "trial", args=ARGS)
