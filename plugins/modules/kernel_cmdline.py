@@ -51,11 +51,11 @@ options:
     type: path
     default: /
   trial_minutes:
-    description: Minutes after the start of the trial's kernel at which the host reboots unless the trial was committed.
+    description: Minutes after the start of the trial's kernel at which the host reboots unless the trial was committed, 1 to 1440.
     type: int
     default: 15
   panic_seconds:
-    description: Seconds after which the trial's kernel reboots from a panic.
+    description: Seconds after which the trial's kernel reboots from a panic, 1 to 3600.
     type: int
     default: 60
   kernel:
