@@ -29,6 +29,7 @@ FIRST = ["isolcpus=managed_irq,1-3", "irqaffinity=0"]
 SECOND = ["isolcpus=managed_irq,2-3", "irqaffinity=0-1"]
 MARK = "rke2_hostprep.trial="
 CUTS = 20 if SOAK else 2
+PATIENCE = 900  # seconds until ssh answers: a trial that panics boots twice, on a machine that shares its cores
 STATE_FILES = "cat /boot/grub/grub.cfg 2>&1; echo; ls -A /boot/grub /etc/default/grub.d /etc/systemd/system; ls -A /usr/local/lib /var/lib | grep lo0; true"
 
 
@@ -100,7 +101,7 @@ class Machine:
         return seen
 
     def wait(self, boot_id, timeout=None):
-        lab("wait", self.name, "--boot-id", boot_id)
+        lab("wait", self.name, "--boot-id", boot_id, "--timeout", str(timeout or PATIENCE))
 
     def tokens(self):
         return inside(self.name, "cat /proc/cmdline").split()
