@@ -301,17 +301,17 @@ class TestNew:
 
     @pytest.mark.parametrize("profile", ["latency-performance", "cpu-partitioning"])
     def test_tuned(self, new, profile):
-        """The second moves interrupts to what it takes for housekeeping CPUs, isolated ones among them."""
+        """The second takes the very CPUs that interrupts are planned on for isolated ones."""
         new.settle()
         new.run(
             "mkdir -p /run/systemd/system/tuned.service.d;"
             " printf '[Service]\\nTimeoutStartSec=600\\n' > /run/systemd/system/tuned.service.d/patient.conf;"
-            " systemctl daemon-reload; echo isolated_cores=2 > /etc/tuned/cpu-partitioning-variables.conf"
+            " systemctl daemon-reload; echo isolated_cores=4-5 > /etc/tuned/cpu-partitioning-variables.conf"
         )
         new.fault(
             f"tuned: {profile}",
             f"systemctl start tuned; timeout 300 tuned-adm profile {profile}; sleep 2",
-            repaired=profile == "cpu-partitioning",
+            repaired=False,  # whether tuned moves an interrupt is its own affair; that none is exposed is judged
         )
         new.run("tuned-adm off; systemctl stop tuned irqbalance")
 
@@ -401,11 +401,12 @@ class TestNew:
         text = new.run(
             f"systemctl show -p ActiveState,SubState,Result {UNIT} {UNIT}-pin; journalctl -b -u {UNIT}-pin -o cat --no-pager"
         )
-        assert text.count("ActiveState=active") == 2 and "put back" in text, text
+        assert text.count("ActiveState=active") == 2 and "pinned once" in text, text
 
     def test_queues_and_steering_when_asked_for(self, new):
         """Not on ens1, which has the default route; on the other card."""
         other = new.run(f"basename /sys/bus/pci/devices/{new.nics[1]}/net/*")
+        new.run(f"ip link set {other} up")  # igb shows its queues in sysfs as they are once it is open
         assert new.play(nic_irq_queues=True, nic_irq_steering=True)[0] == 1
         judged, _journal, _output = new.judge("sleep 5")
         assert judged["right"], judged
@@ -432,7 +433,7 @@ class TestNew:
         assert new.play(nic_irq_state="absent")[0] == 1
         left = new.run(
             "ls -d /var/lib/lo0.rke2_hostprep /usr/local/lib/lo0.rke2_hostprep /etc/systemd/system/rke2-hostprep*"
-            " /etc/systemd/system/*/rke2-hostprep* 2>/dev/null; cat /proc/irq/default_smp_affinity;"
+            " /etc/systemd/system/*/rke2-hostprep* 2>/dev/null || true; cat /proc/irq/default_smp_affinity;"
             f" cat $(printf '/proc/irq/%s/smp_affinity ' {IRQS}) | sort -u"
         )
         default, *masks = left.split()
