@@ -204,7 +204,7 @@ class _Run:
 
     def _trial(self):
         args = self._args()
-        trial, committed = self.record["trial"], self.record["committed"]
+        trial = self.record["trial"]
         release = self.options.get("kernel") or self.release
         here = trial and trial["args"] == args and trial["kernel"] == release
         self._open(release)
@@ -216,9 +216,8 @@ class _Run:
             and self.outcome["state"] == "as_planned"
         ):
             return self._settle(args)  # the commit was broken off behind the rename that is the commit
-        if self.outcome["state"] == "as_planned" and committed and committed["args"] == args and not trial:
-            if not self.loader.permanent(args, boot_record.ours(self.record))["files"]:
-                return self._settle(args)
+        if self._runs_committed(args) and not self.loader.permanent(args, boot_record.ours(self.record))["files"]:
+            return self._settle(args)
         if here and self.outcome["state"] == "trial":
             self._judge(trial)
             stuck = self._stuck(trial)
@@ -245,6 +244,13 @@ class _Run:
         if trial["method"] == "untried":
             return self._permanent(args)
         return self._apply(self._kept(), trial)
+
+    def _runs_committed(self, args):
+        """Whether these are committed and booted. A trial of others that is set, or that the host fell back from, is given up then."""
+        committed, trial = self.record["committed"], self.record["trial"]
+        if not committed or committed["args"] != args or (trial and (trial["args"] == args or self.record["going"])):
+            return False
+        return boot_record.outcome(dict(self.record, trial=None), self.tokens, self.boot_id)["state"] == "as_planned"
 
     def _tried(self, trial):
         seen = [one["state"] for one in boot_compare.history(self.root.top) if one.get("id") == trial["id"]]

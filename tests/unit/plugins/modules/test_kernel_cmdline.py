@@ -448,6 +448,27 @@ def test_a_host_without_kernel_cmdline_gets_one_and_loses_it_again(make):
     assert set(found) <= set(machine.files())
 
 
+@pytest.mark.parametrize("fell_back", [True, False])
+def test_back_to_what_is_committed_and_booted_needs_no_reboot(make, fell_back):
+    machine = make()
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+    ok(machine, "committed")
+    machine.boot()
+    found = machine.files()
+    ok(machine, "trial", args=OTHER)
+    if fell_back:
+        machine.boot()
+        machine.boot()
+        refused(machine, "trial", "trial_fell_back", args=OTHER)
+    foretold = ok(machine, "trial", args=ARGS, _ansible_check_mode=True)
+    done = ok(machine, "trial", args=ARGS)
+    assert (done["changed"], done["pending_reboot"], done["outcome"]["state"]) == (True, False, "as_planned")
+    assert foretold["changed"] and not foretold["pending_reboot"]
+    assert machine.files() == found and booted(machine.boot(), ARGS)
+    assert ok(machine, "trial", args=ARGS)["changed"] is False
+
+
 def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
     machine = make()
     access = os.access
