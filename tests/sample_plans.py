@@ -70,7 +70,7 @@ def sample(
     args = ["isolcpus=managed_irq," + isolated, "irqaffinity=" + irq]
     return {
         "schema_version": 1,
-        "collection_version": "0.1.0",
+        "collection_version": "0.2.0",
         "host": host,
         "fingerprint": "%064x" % (total * 7919 + nodes),
         "mode": mode,

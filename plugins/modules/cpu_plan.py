@@ -216,6 +216,10 @@ plan:
   description: The plan, as docs/schemas/plan.schema.json says.
   returned: success
   type: dict
+rke2:
+  description: V(server) or V(agent), where the host is a node of RKE2; null where it is none, and where O(topology) was given.
+  returned: success
+  type: str
 services:
   description:
     - What else decides where tasks, interrupts and received packets run, for the filter P(lo0.rke2_hostprep.isolation_set#filter).
@@ -249,6 +253,7 @@ from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import comp
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.unit_files import rke2
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import policy as policies
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError, unexpected
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
@@ -280,7 +285,7 @@ def main():
     given = {name: module.params[name] for name in policies.OPTIONS if module.params[name] is not None}
     try:
         observed = tree = None
-        more = {}
+        more = {"rke2": None}
         policy = policies.override(policies.override(module.params["policy"], module.params["policy_overrides"]), given)
         topology = module.params["topology"]
         if topology is not None:
@@ -292,6 +297,7 @@ def main():
             tree = Tree(module.params["root"])
             topology = discover(tree)
             observed = observe(tree, topology["kernel"]["release"])
+            more["rke2"] = rke2(tree)
         plan = make_plan(topology, policy, module.params["what_if"] or (), observed, module.params["host"])
         if module.params["services"]:
             from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.services import services

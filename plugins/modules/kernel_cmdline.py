@@ -51,11 +51,11 @@ options:
     type: path
     default: /
   trial_minutes:
-    description: Minutes after the start of the trial's kernel at which the host reboots unless the trial was committed.
+    description: Minutes after the start of the trial's kernel at which the host reboots unless the trial was committed, 1 to 1440.
     type: int
     default: 15
   panic_seconds:
-    description: Seconds after which the trial's kernel reboots from a panic.
+    description: Seconds after which the trial's kernel reboots from a panic, 1 to 3600.
     type: int
     default: 60
   kernel:
@@ -223,7 +223,9 @@ def main():
     try:
         result = converge(module.params, module.check_mode, module._diff)
     except HostprepError as refused:
-        module.fail_json(msg=str(refused), **dict(getattr(refused, "result", {}), **refused.as_dict()))
+        told = getattr(refused, "result", {})
+        told.update(refused.as_dict())
+        module.fail_json(msg=str(refused), **told)
     except Exception as raised:  # a user never sees a traceback; the sentence says what to report
         refused = unexpected(raised)
         module.fail_json(msg=str(refused), **refused.as_dict())

@@ -80,7 +80,9 @@ class Machine:
 
     def run(self, command, check=True):
         """What a command prints. Raises Missing where it fails."""
-        done = subprocess.run([*self.ssh, command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(
+            [*self.ssh, command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if check and done.returncode:
             raise Missing("`%s` ended with %d: %s" % (command, done.returncode, (done.stderr or done.stdout).strip()))
         return done.stdout.strip()
@@ -116,6 +118,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            check=False,
             cwd=TOP,
             env=dict(
                 os.environ,

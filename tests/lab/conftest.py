@@ -14,6 +14,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `from lab import …`
 
 
+@pytest.fixture(scope="module", autouse=True)
+def clean():
+    """Every module of tests begins with an empty lab, and leaves nothing of it."""
+    from test_lab import lab, left  # its tests are of what is used here, and it cannot be imported before this file
+
+    lab("clean")
+    yield
+    lab("clean")
+    assert not any(left().values()), left()
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
     config.addinivalue_line("markers", "long: more than ten minutes; `make soak` runs it, `make test` does not")

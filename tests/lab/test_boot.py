@@ -32,13 +32,6 @@ CUTS = 20 if SOAK else 2
 STATE_FILES = "cat /boot/grub/grub.cfg 2>&1; echo; ls -A /boot/grub /etc/default/grub.d /etc/systemd/system; ls -A /usr/local/lib /var/lib | grep lo0; true"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def clean():
-    lab("clean")
-    yield
-    lab("clean")
-
-
 @pytest.fixture(scope="session")
 def collections(tmp_path_factory):
     """A folder in which Ansible finds this checkout."""
@@ -125,8 +118,9 @@ def plain(tokens):
     ]
 
 
-def trial_and_commit(machine, method, args=SECOND):
+def trial_and_commit(machine, method, args=None):
     """From nothing to committed; returns the trial's tokens."""
+    args = args or SECOND
     tried = machine.ok("trial", args=args)
     assert (tried["changed"], tried["pending_reboot"], tried["method"]) == (True, True, method), tried
     again = machine.ok("trial", args=args)

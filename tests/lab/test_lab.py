@@ -92,14 +92,6 @@ def left():
     }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def clean():
-    lab("clean")
-    yield
-    lab("clean")
-    assert not any(left().values()), left()
-
-
 def gone(process):
     for _try in range(300):
         if state.start_time(process) is None:

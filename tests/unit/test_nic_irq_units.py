@@ -65,6 +65,16 @@ def test_lines_are_whole(unit, variables):
 
 
 @pytest.mark.parametrize(
+    ("result", "server"),
+    [({"rke2": "server"}, True), ({"rke2": "agent"}, False), ({"rke2": None}, False), ({}, False), (None, False)],
+)
+def test_a_server_is_one_without_asking_for_services(result, server):
+    default = yaml.safe_load((TOP / "roles/nic_irq/defaults/main.yml").read_text())["nic_irq_is_server"]
+    known = {} if result is None else {"host_plan_result": result}
+    assert jinja2.Environment().from_string(default).render(**known) == str(server)
+
+
+@pytest.mark.parametrize(
     ("variables", "capable"),
     [
         ({}, ()),

@@ -175,6 +175,7 @@ def put_back(tree, rows, check=False, learned=None):
             row.update(result="managed", wanted=None, why="the kernel refused to move it before")
     drift = [row for row in rows if row["result"] == "drift"]
     if check:
+        _refuse_closed(tree, drift)
         for row in drift:
             row.update(result="would_write", after=row["wanted"], exposed=False)
         return
@@ -191,6 +192,14 @@ def put_back(tree, rows, check=False, learned=None):
 def _permitted(tree):
     if not tree.writable:
         raise _not_permitted("the root %s is an archive" % tree.root)
+
+
+def _refuse_closed(tree, drift):
+    """What a run would find out with its first write: no rights, or a /proc that is read-only."""
+    for row in drift:
+        place = tree.place("proc/irq/%d/smp_affinity_list" % row["irq"])
+        if place is not None and os.path.exists(place) and not os.access(place, os.W_OK):
+            raise _not_permitted("%s cannot be written to" % place)
 
 
 def _not_permitted(read):

@@ -98,11 +98,12 @@ def converge(options, check=False, diff=False):
     store = Store(root)
     lock = store.lock(options["lock_timeout"], make=not check)
     try:
-        if not check and lock is None:
+        if store.closed() if check else lock is None:
+            why = "cannot write to %s" % store.closed() if check else store.unlocked.strerror or store.unlocked
             raise HostprepError(
                 "record_unwritable",
                 "the record of this host's boot could not be written",
-                read="%s: %s" % (store.home, store.unlocked.strerror or store.unlocked),
+                read="%s: %s" % (store.home, why),
                 allowed="a writable file system with room, and root's rights",
                 cure="free space or run as root (become: true), and run again",
             )
@@ -257,6 +258,7 @@ class _Run:
         return [] if self.record["going"] == "absent" else list((self.record["committed"] or {"args": []})["args"])
 
     def _new_trial(self, args, release):
+        boot_text.check_limits(self.options["trial_minutes"], self.options["panic_seconds"])
         self._preflight(args, release)
         self.method = self._way(release)
         extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])

@@ -239,15 +239,20 @@ class Loader:
             return
         if after:
             self.texts.replace(after)
+        now = self._grub_cfg()  # kept: one that a kernel package generates meanwhile is not overwritten with less
         try:
             made = self.generated(change["generate"])
             if made is not None:
                 accept(self.next_boots(made))
-                if made != self._grub_cfg():
+                if made != now:
                     self.texts.replace({self.grub + "grub.cfg": made})
         except HostprepError:
             if before:
                 self.texts.replace(before)
+            if (
+                self.root.live and self._grub_cfg() != now
+            ):  # someone else's, made while our arguments were in its sources
+                self.texts.replace({self.grub + "grub.cfg": self.generated(change["generate"])})
             raise
 
     def _written_and_accepted(self, before, after, accept):

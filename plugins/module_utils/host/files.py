@@ -194,6 +194,13 @@ class Store:
         name = path[len(self.shown) + 1 :].partition("/")[0]
         return name in self.NAMES or name.startswith(".")
 
+    def closed(self):
+        """The folder where a run could not keep its record, looked at without making anything; None where it could."""
+        folder = self.home
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        return None if os.access(folder, os.W_OK | os.X_OK) else folder
+
     def lock(self, wait, make):
         """Takes the lock within ``wait`` seconds. Where it cannot be made, ``unlocked`` says why: enough to look, not to write."""
         until = time.monotonic() + wait
@@ -473,6 +480,10 @@ class _Run:
         if self.diff:
             result["diff"] = self._diff()
         if self.check:
+            if actions and self.store.closed():
+                raise _not_kept(
+                    self.store.home, PermissionError(errno.EACCES, "cannot write to " + self.store.closed())
+                )
             result["would"] = actions
             return result
         done = []

@@ -15,8 +15,7 @@ import json
 import os
 
 from ..model import affinity
-from ..model.errors import HostprepError
-from ..model.plan import kept
+from ..model.plan import kept, refuse_other_host
 from .configured import PLAN_PATH
 
 FOLDER = "/usr/local/lib/lo0.rke2_hostprep"
@@ -59,14 +58,7 @@ def owned_files(plan, host=None):
     host: name of the host that is to keep it; a plan that names another is refused.
     """
     affinity.checked(plan)
-    if host and plan.get("host") not in (None, host):
-        raise HostprepError(
-            "plan_other_machine",
-            "the plan was made for another host",
-            read="planned for %s, to be kept by %s" % (plan["host"], host),
-            allowed="a plan of this host",
-            cure="plan this host again",
-        )
+    refuse_other_host(plan, host)
     text = json.dumps(kept(plan), indent=1, sort_keys=True) + "\n"
     found = [{"path": "/" + PLAN_PATH, "content": text}]
     return found + [{"path": FOLDER + "/" + path, "content": text} for path, text in files().items()]

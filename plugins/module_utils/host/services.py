@@ -14,15 +14,8 @@ import re
 from ..model import cpulist, isolation, shell_values
 from ..model.errors import HostprepError
 from .bootloader import tuned
+from .unit_files import CGROUP as _CGROUP, rke2, unit
 
-_CGROUP = "sys/fs/cgroup"
-_UNIT_FOLDERS = (
-    "etc/systemd/system",
-    "run/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-)
 _LIBRARY = re.compile(r"libsystemd-shared-(\d+)\D", re.ASCII)
 _CPU = re.compile(r"cpu(\d+)\Z", re.ASCII)
 _RX = re.compile(r"rx-(\d+)\Z", re.ASCII)
@@ -49,7 +42,7 @@ def services(tree):
         "sysctl": {name: _integer(tree, "proc/sys/" + name.replace(".", "/")) for name in _SYSCTLS},
         "nics": _nics(tree),
         "owners": _owners(tree),
-        "rke2": _rke2(tree),
+        "rke2": rke2(tree),
         "runc": None,  # which one RKE2 ships is in no file: only the program itself tells
         "runtimes": [name for name in _RUNTIMES if unit(tree, name)["installed"]],
         "ours": {path: _text(tree, path[1:]) for path in isolation.WATCHED},
@@ -69,24 +62,6 @@ def _integer(tree, path):
 
 
 # -- systemd ---------------------------------------------------------------------------------------------------------------
-
-
-def unit(tree, name):
-    """{"installed", "enabled", "masked": bool, "running": bool or None where no control group tells}."""
-    places = ["%s/%s" % (folder, name) for folder in _UNIT_FOLDERS]
-    masked = any(tree.target(path) == "/dev/null" for path in places[:2])
-    installed = any(tree.target(path) != "/dev/null" and tree.exists(path) for path in places)
-    enabled = any(
-        name in (tree.listdir("%s/%s" % (folder, wants)) or ())
-        for folder in _UNIT_FOLDERS[:2]
-        for wants in tree.listdir(folder) or ()
-        if wants.endswith((".wants", ".requires"))
-    )
-    running = None
-    for top in (_CGROUP, _CGROUP + "/systemd", _CGROUP + "/unified"):
-        if tree.exists(top + "/system.slice"):
-            running = bool(running) or tree.exists("%s/system.slice/%s" % (top, name))
-    return {"installed": installed, "enabled": enabled and not masked, "masked": masked, "running": running}
 
 
 def _systemd(tree):
@@ -294,18 +269,3 @@ def _links(tree):
                         found.append({"name": "a systemd .link file", "path": "/" + path, "read": line.strip()})
                         break
     return found
-
-
-# -- RKE2 ------------------------------------------------------------------------------------------------------------------
-
-
-def _rke2(tree):
-    """ "server", "agent" or None: the unit that is enabled or runs; without one, a server's data makes a server.
-
-    The installer puts both unit files on every host, so that a file alone tells nothing.
-    """
-    for kind in ("server", "agent"):
-        state = unit(tree, "rke2-%s.service" % kind)
-        if state["running"] or state["enabled"]:
-            return kind
-    return "server" if tree.exists("var/lib/rancher/rke2/server/db") else None

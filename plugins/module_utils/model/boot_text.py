@@ -263,6 +263,22 @@ def trial_name(name):
     return name.endswith(_TRIAL_SUFFIX + ".conf")
 
 
+LONGEST_TRIAL = 24 * 60  # minutes, and of seconds before a panic reboots an hour
+
+
+def check_limits(minutes, panic):
+    """Refuses limits with which a trial would not end by itself: panic=0 waits for ever, and systemd drops a timer without a time."""
+    for name, value, most in (("trial_minutes", minutes, LONGEST_TRIAL), ("panic_seconds", panic, 3600)):
+        if not 1 <= value <= most:
+            raise HostprepError(
+                "trial_limit_invalid",
+                "a trial with that limit would not end by itself, or not within a day",
+                read="%s: %d" % (name, value),
+                allowed="1 to %d" % most,
+                cure="correct %s" % name,
+            )
+
+
 def extras(trial_id, panic=60, more=()):
     """What a trial's entry alone carries: a panic reboots, and the mark by which the guard and everyone else knows the trial."""
     return ["panic=%d" % panic, "%s=%s" % (TRIAL_MARK, trial_id), *more]
@@ -317,6 +333,9 @@ def el_commit(entries, tokens, added=()):
 
 TRIAL_ID = "lo0-rke2-hostprep-trial"
 _MENU = re.compile(r"^(?P<indent>[ \t]*)menuentry[ \t]", re.M)
+_QUOTED_TITLE = re.compile(r"menuentry[ \t]+(?:'[^']*'|\"[^\"]*\")")
+# Without it a GRUB with superusers asks for a password at the trial's entry, and waits at the console for ever.
+_ACCESS = re.compile(r"[ \t]--unrestricted\b|[ \t]--users(?:=|[ \t]+)(?:'[^']*'|\"[^\"]*\"|[^\s'\"{]+)")
 _LINUX = re.compile(r"^([ \t]*linux(?:16|efi)?[ \t]+(\S+)[^\n]*?)[ \t]*$", re.M)
 _SET = re.compile(r"^[ \t]*set (\w+)=(\"[^\"\n$]*\"|'[^'\n]*'|[^\s\"'$]*)[ \t]*$", re.M)
 _SHELL_BEGIN = "### BEGIN lo0.rke2_hostprep trial ###\n"
@@ -326,7 +345,10 @@ _SHELL_BLOCK = re.compile(re.escape(_SHELL_BEGIN) + ".*?" + re.escape(_SHELL_END
 
 
 def menu_entries(grub_cfg):
-    """[{"kernel": path or None, "args": text, "body": [line], "recovery": bool}] of every menuentry, submenus' own included."""
+    """[{"kernel": path or None, "args": text, "body": [line], "recovery": bool, "access": text}] of every menuentry, submenus' own too.
+
+    access: who may boot it where GRUB has a password, " --unrestricted" or " --users NAMES"; "" where the entry does not say.
+    """
     found = []
     lines = grub_cfg.split("\n")
     index = 0
@@ -335,6 +357,7 @@ def menu_entries(grub_cfg):
             index += 1
             continue
         indent = lines[index][: len(lines[index]) - len(lines[index].lstrip())]
+        access = "".join(_ACCESS.findall(_QUOTED_TITLE.sub("", lines[index], count=1)))
         body = []
         index += 1
         while index < len(lines) and lines[index] != indent + "}":
@@ -351,6 +374,7 @@ def menu_entries(grub_cfg):
                 "args": args,
                 "body": body,
                 "recovery": bool({"single", "recovery"}.intersection(args.split())),
+                "access": access,
             }
         )
     return found
@@ -403,7 +427,11 @@ def trial_menu(grub_cfg, release, tokens, alone, added=()):
             line = _without([line], added, "", bool)[0] if added else line
             line = line.rstrip() + " " + " ".join([*tokens, *alone])
         body.append("\t" + line.strip())
-    text = "menuentry 'Trial of kernel arguments (lo0.rke2_hostprep)' --id %s {\n%s\n}\n" % (TRIAL_ID, "\n".join(body))
+    text = "menuentry 'Trial of kernel arguments (lo0.rke2_hostprep)'%s --id %s {\n%s\n}\n" % (
+        chosen["access"],
+        TRIAL_ID,
+        "\n".join(body),
+    )
     return {"id": TRIAL_ID, "text": text}
 
 

@@ -12,6 +12,7 @@ import re
 
 from . import cpulist
 from .errors import HostprepError, finding
+from .plan import refuse_other_host
 
 NAME = "lo0-rke2-hostprep"
 DROP_IN = "90-%s.conf" % NAME  # after the 50-*.conf of systemctl set-property
@@ -101,16 +102,23 @@ def _choices(given):
     return {name: given.get(name, default) for name, (default, _allowed) in SWITCHES.items()}
 
 
-def _check_inputs(plan, services):
+def _check_inputs(plan, services, host):
+    """The plan's lists as they are written: whatever else stands in them would be lines of systemd's files."""
     keys = ("reserved", "isolated", "online_after_boot")
-    if not isinstance(plan, dict) or not all(isinstance(plan.get(key), str) and plan[key] for key in keys):
+    try:
+        lists = {key: cpulist.compress(plan[key]) for key in keys if isinstance(plan[key], str)}
+        read = next((key for key in keys if not lists.get(key)), None)
+    except (HostprepError, TypeError, LookupError) as error:
+        read = type(plan).__name__ if not isinstance(plan, dict) else str(getattr(error, "read", error))
+    if read is not None:
         raise HostprepError(
             "plan_invalid",
             "what was passed is no plan",
-            read=type(plan).__name__,
+            read=read,
             allowed="the plan that cpu_plan returned",
             cure="run the role host_plan first",
         )
+    refuse_other_host(plan, host)
     if not isinstance(services, dict) or "irqbalance" not in services:
         raise HostprepError(
             "services_missing",
@@ -119,15 +127,17 @@ def _check_inputs(plan, services):
             allowed="the services that cpu_plan returns",
             cure="set host_plan_services: true, or services: true of cpu_plan",
         )
+    return lists
 
 
-def isolation_set(plan, services, switches=None):
+def isolation_set(plan, services, switches=None, host=None):
     """{"applies": bool, "files", "units", "commands": as host_files takes them, "warnings": [finding]}.
 
+    host: name of the host that it is for; a plan that names another is refused.
     Raises HostprepError where a switch asks for what the host cannot have, or what another owner has.
     """
     wanted = _choices(switches or {})
-    _check_inputs(plan, services)
+    plan = _check_inputs(plan, services, host)
     found = {"applies": True, "files": [], "units": [], "commands": [], "warnings": []}
     if services["rke2"] == "server" and not wanted["control_plane"]:
         found["applies"] = False

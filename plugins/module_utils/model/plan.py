@@ -243,3 +243,15 @@ def check(plan, machine, irq):
                 allowed="plans that keep it",
                 cure="report this as a defect, with the topology that host_topology returns",
             )
+
+
+def refuse_other_host(plan, host):
+    """Refuses a plan that names another host than `host`, where both are known: plan_other_machine."""
+    if host and plan.get("host") not in (None, host):
+        raise HostprepError(
+            "plan_other_machine",
+            "the plan was made for another host",
+            read="planned for %s, to be kept by %s" % (plan["host"], host),
+            allowed="a plan of this host",
+            cure="plan this host again",
+        )

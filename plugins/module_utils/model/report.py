@@ -7,7 +7,7 @@
 
     entry   {"host": "gpu-01", "status": "planned", "plan": {...}, "error": None, "error_code": None}
             status is planned (with a plan), refused or unreachable (with an error sentence and, where one exists, its code)
-    report  {"schema_version": 1, "collection_version": "0.1.0", "generated_at": "2026-12-01T02:00:00Z",
+    report  {"schema_version": 1, "collection_version": "0.2.0", "generated_at": "2026-12-01T02:00:00Z",
              "hosts": [entry, ...] in the order given,
              "summary": {"planned": 3, "refused": 1, "unreachable": 0, "reboot": 2, "warnings": {code: hosts that have it}}}
 

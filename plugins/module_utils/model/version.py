@@ -5,4 +5,4 @@
 
 from __future__ import annotations
 
-COLLECTION_VERSION = "0.1.0"
+COLLECTION_VERSION = "0.2.0"

@@ -47,7 +47,7 @@ def test_plans_a_tree_and_writes_nothing(capsys, tree, check):
 
 def test_plans_a_topology(capsys):
     code, result = run(capsys, topology=article("block"), reserved_count=4, strategy="pack")
-    assert (code, result["reserved"]) == (0, "0-1,32-33")
+    assert (code, result["reserved"], result["rke2"]) == (0, "0-1,32-33", None)
     assert {row["configured"] for row in result["plan"]["differences"]} == {None}
 
 
@@ -142,6 +142,17 @@ def test_the_unforeseen_is_told_without_a_traceback(capsys, monkeypatch):
         and "KeyError" in result["read"]
         and "Traceback" not in json.dumps(result)
     )
+
+
+@pytest.mark.parametrize("kind", ["server", "agent", None])
+def test_which_kind_of_node_the_host_is_is_told_without_services(capsys, tmp_path, kind):
+    tree = build(named("article-alternate"), tmp_path / "host")
+    if kind:
+        wants = tree / "etc/systemd/system/multi-user.target.wants"
+        wants.mkdir(parents=True)
+        (wants / ("rke2-%s.service" % kind)).write_text("")
+    code, result = run(capsys, root=str(tree))
+    assert (code, result["rke2"], "services" in result) == (0, kind, False)
 
 
 def test_services_are_read_where_asked_for_and_make_a_set(capsys, tree):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 
 import pytest
@@ -64,6 +65,26 @@ def test_check_mode_foretells_the_run_and_the_second_run_does_nothing(capsys, ro
     live.calls.clear()
     code, again = run(capsys, **options)
     assert (code, again["changed"], again["done"], again["diff"], live.calls) == (0, False, [], [], [])
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_where_no_record_can_be_kept_check_mode_refuses_too(capsys, root, monkeypatch, check):
+    make, access = files.os.makedirs, files.os.access
+
+    def closed(path, *more, **options):
+        if "var" in str(path).split("/"):
+            raise PermissionError(errno.EROFS, "Read-only file system")
+        return make(path, *more, **options)
+
+    monkeypatch.setattr(files.os, "makedirs", closed)
+    monkeypatch.setattr(files.os, "access", lambda path, mode: str(path) != str(root) and access(path, mode))
+    code, result = run(capsys, root=str(root), files=[FILE], _ansible_check_mode=check)
+    assert (code, result["code"]) == (1, "record_unwritable") and result["read"].startswith(str(root) + "/var/lib")
+    assert (root / "etc" / "a.conf").read_text() == "found\n" and not (root / "var").exists()
+    (root / "etc" / "a.conf").write_text("ours\n")
+    assert (
+        run(capsys, root=str(root), files=[FILE], _ansible_check_mode=check)[0] == 0
+    )  # nothing to do, nothing to keep
 
 
 def test_diff_is_one_list(capsys, root, live):

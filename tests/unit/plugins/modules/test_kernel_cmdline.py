@@ -315,6 +315,31 @@ def test_options_that_make_no_sense_are_refused(make):
     refused(machine, "trial", "kernel_arg_foreign", args=["root=/dev/sda"])
 
 
+@pytest.mark.parametrize("name", ["trial_minutes", "panic_seconds"])
+@pytest.mark.parametrize("value", [0, -1, 100000])
+def test_a_trial_that_would_not_end_by_itself_is_refused(make, name, value):
+    refused(make(), "trial", "trial_limit_invalid", args=ARGS, **{name: value})
+
+
+def test_a_kernel_package_in_the_middle_of_a_commit_keeps_its_entry(make, monkeypatch):
+    machine = make()
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+
+    def run(argv, timeout=None):
+        done = machine.run(argv, timeout)
+        if argv[0] == "grub-mkconfig" and NEWER not in machine.menu():
+            machine.install(NEWER)
+        return done
+
+    monkeypatch.setattr(units, "run", run)
+    code, result = call(machine, "committed")
+    assert code == 1 and result["code"] == "boot_files_not_written", result
+    assert NEWER in machine.get("boot/grub/grub.cfg") and "isolcpus" not in machine.get("boot/grub/grub.cfg")
+    assert ok(machine, "committed")["changed"]
+    assert NEWER in machine.get("boot/grub/grub.cfg") and booted(machine.boot(), ARGS)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_backend_that_never_ran_is_refused(make, backend, monkeypatch):
     machine = make(backend)
@@ -421,6 +446,13 @@ def test_a_host_without_kernel_cmdline_gets_one_and_loses_it_again(make):
     (machine.top / ("boot/efi/loader/entries/m-%s.conf" % NEWER)).unlink()
     assert machine.get("etc/kernel/cmdline") is None
     assert set(found) <= set(machine.files())
+
+
+def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
+    machine = make()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(machine.top) and access(path, mode))
+    refused(machine, "trial", "record_unwritable", args=ARGS, _ansible_check_mode=True)
 
 
 def test_two_runs_at_once(make):

@@ -252,6 +252,10 @@ def test_read_only_proc(machine, monkeypatch):
     with pytest.raises(HostprepError) as refused:
         machine.pin()
     assert refused.value.code == "irq_not_permitted" and "Read-only" in refused.value.read
+    monkeypatch.setattr(os, "access", lambda place, _mode: "irq" not in str(place))
+    with pytest.raises(HostprepError) as foretold:
+        machine.pin(check=True)
+    assert foretold.value.code == "irq_not_permitted"
 
 
 def test_one_at_a_time(machine):

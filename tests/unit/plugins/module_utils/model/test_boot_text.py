@@ -305,6 +305,29 @@ def test_the_trial_boots_the_running_kernel_and_not_the_newest():
     assert "\tinitrd\t/boot/initrd.img-6.12.9-amd64" in lines
 
 
+@pytest.mark.parametrize(
+    ("header", "access"),
+    [
+        ("--class os --unrestricted $menuentry_id_option 'x'", " --unrestricted"),
+        ("--unrestricted --class os", " --unrestricted"),
+        ("--class os --users 'ada bob' --id x", " --users 'ada bob'"),
+        ("--users ada", " --users ada"),
+        ('--users=""', ' --users=""'),
+        ("--class os", ""),
+    ],
+)
+def test_where_grub_has_a_password_the_trial_is_booted_by_whoever_boots_the_entry_it_was_made_from(header, access):
+    text = (
+        "menuentry 'Debian --unrestricted' %s {\n\tlinux\t/boot/vmlinuz-6.12.9-amd64 root=UUID=11 ro quiet\n}\n"
+        % header
+    )
+    menu = boot_text.trial_menu(text, "6.12.9-amd64", TOKENS, boot_text.extras("7f"))["text"]
+    assert menu.splitlines()[0] == "menuentry 'Trial of kernel arguments (lo0.rke2_hostprep)'%s --id %s {" % (
+        access,
+        boot_text.TRIAL_ID,
+    )
+
+
 def test_a_trial_over_committed_arguments_has_the_new_ones_alone():
     committed = GRUB_CFG.replace("quiet", "quiet " + RUN)
     assert boot_text.trial_menu(

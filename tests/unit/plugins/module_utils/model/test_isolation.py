@@ -414,6 +414,10 @@ def test_a_control_plane_is_left_unless_told():
         ({}, host(), {}, "plan_invalid"),
         ("text", host(), {}, "plan_invalid"),
         ({**PLAN, "reserved": ""}, host(), {}, "plan_invalid"),
+        ({**PLAN, "reserved": ["0", "1"]}, host(), {}, "plan_invalid"),
+        ({**PLAN, "reserved": "0-1\nExecStart=/bin/x"}, host(), {}, "plan_invalid"),
+        ({**PLAN, "isolated": "all"}, host(), {}, "plan_invalid"),
+        ({**PLAN, "online_after_boot": "0-7 %n"}, host(), {}, "plan_invalid"),
         (PLAN, {}, {}, "services_missing"),
         (PLAN, None, {}, "services_missing"),
         (PLAN, host(), {"tune": "keep"}, "isolation_switch_unknown"),
@@ -427,6 +431,14 @@ def test_bad_input(plan, services, switches, code):
     with pytest.raises(HostprepError) as caught:
         isolation.isolation_set(plan, services, switches)
     assert caught.value.code == code
+
+
+def test_a_plan_of_another_host():
+    assert isolation.isolation_set({**PLAN, "host": "a"}, host(), {}, "a")["files"]
+    assert isolation.isolation_set({**PLAN, "host": None}, host(), {}, "a")["files"]
+    with pytest.raises(HostprepError) as caught:
+        isolation.isolation_set({**PLAN, "host": "b"}, host(), {}, "a")
+    assert caught.value.code == "plan_other_machine"
 
 
 SERVICE = st.sampled_from([NO_UNIT, UNIT, {**UNIT, "running": None}, {**UNIT, "masked": True, "enabled": False}])
