@@ -353,11 +353,11 @@ class Bench:
                 self.tracers,
             ]
         if self.stacks:
-            row = "%-32s %10s  %s"
+            row = "%-32s %10s %10s  %s"
             lines += ["", "CPUs used at once by %d busy threads on the isolated CPUs" % THREADS]
-            lines += [row % ("isolation_mode", "CPUs", "of")]
+            lines += [row % ("isolation_mode", "median", "most", "of")]
             for state, found in self.stacks.items():
-                lines.append(row % (state, "%g" % found["cpus"], found["allowed"]))
+                lines.append(row % (state, "%g" % found["cpus"], found["most"], found["allowed"]))
         return "\n".join([*lines, *([""] if self.notes else []), *self.notes])
 
 

@@ -186,7 +186,12 @@ def threads(count, seconds, cpus):
         ]
     finally:
         subprocess.run(["systemctl", "stop", unit], check=True)
-    return {"cpus": statistics.median(moments), "seen": sorted(seen), "allowed": allowed[0].split()[1]}
+    return {
+        "cpus": statistics.median(moments),
+        "most": max(moments),
+        "seen": sorted(seen),
+        "allowed": allowed[0].split()[1],
+    }
 
 
 if __name__ == "__main__":

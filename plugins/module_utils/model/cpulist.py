@@ -12,6 +12,7 @@ Functions take a list string, or any iterable of ids, wherever the argument is c
 
 from __future__ import annotations
 
+import functools
 import re
 
 from .errors import HostprepError
@@ -38,9 +39,14 @@ def expand(text):
         if set(map(type, ids)) != {int} or min(ids) < 0 or max(ids) > MAX_CPU:
             ids = _ids(ids)  # one by one, to refuse the first that is wrong
         return sorted(set(ids))
+    return list(_parsed(text))
+
+
+@functools.lru_cache(maxsize=1024)  # a host has the same few lists for each of its interrupts and CPUs
+def _parsed(text):
     text = text.strip()
     if not text:
-        return []
+        return ()
     ids = set()
     for item in text.split(","):
         found = _ITEM.match(item.strip())
@@ -53,7 +59,7 @@ def expand(text):
         if last > MAX_CPU:
             raise _refuse(text, "id %d is too large" % last)
         ids.update(range(first, last + 1))
-    return sorted(ids)
+    return tuple(sorted(ids))
 
 
 def _ids(values):
