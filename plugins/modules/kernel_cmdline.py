@@ -223,7 +223,9 @@ def main():
     try:
         result = converge(module.params, module.check_mode, module._diff)
     except HostprepError as refused:
-        module.fail_json(msg=str(refused), **dict(getattr(refused, "result", {}), **refused.as_dict()))
+        answer = dict(getattr(refused, "result", {}))
+        answer.update(refused.as_dict(), msg=str(refused))
+        module.fail_json(**answer)
     except Exception as raised:  # a user never sees a traceback; the sentence says what to report
         refused = unexpected(raised)
         module.fail_json(msg=str(refused), **refused.as_dict())

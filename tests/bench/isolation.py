@@ -80,7 +80,9 @@ class Machine:
 
     def run(self, command, check=True):
         """What a command prints. Raises Missing where it fails."""
-        done = subprocess.run([*self.ssh, command], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = subprocess.run(
+            [*self.ssh, command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
         if check and done.returncode:
             raise Missing("`%s` ended with %d: %s" % (command, done.returncode, (done.stderr or done.stdout).strip()))
         return done.stdout.strip()
@@ -115,6 +117,7 @@ class Machine:
             [*command, "-i", str(self.inventory)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            check=False,
             text=True,
             cwd=TOP,
             env=dict(

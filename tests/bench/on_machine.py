@@ -23,7 +23,7 @@ def expand(cpus):
     """ "0-1,4" gives {0, 1, 4}."""
     found = set()
     for part in filter(None, cpus.split(",")):
-        first, _, last = part.partition("-")
+        first, _dash, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
 

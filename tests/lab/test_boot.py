@@ -125,8 +125,9 @@ def plain(tokens):
     ]
 
 
-def trial_and_commit(machine, method, args=SECOND):
+def trial_and_commit(machine, method, args=tuple(SECOND)):
     """From nothing to committed; returns the trial's tokens."""
+    args = list(args)
     tried = machine.ok("trial", args=args)
     assert (tried["changed"], tried["pending_reboot"], tried["method"]) == (True, True, method), tried
     again = machine.ok("trial", args=args)

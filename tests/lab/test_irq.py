@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_lab import STATE, booted, clean, inside, lab  # noqa: F401
+from test_lab import STATE, booted, clean, inside, lab  # noqa: F401  pylint: disable=unused-import
 
 pytestmark = [pytest.mark.lab, pytest.mark.qemu]
 

@@ -22,7 +22,7 @@ def expand(cpus):
     """The numbers of a CPU list: "0-1,4" gives {0, 1, 4}."""
     found = set()
     for part in filter(None, cpus.strip().split(",")):
-        first, _, last = part.partition("-")
+        first, _dash, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
 

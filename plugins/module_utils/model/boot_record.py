@@ -39,7 +39,7 @@ def check(document):
     """The same document; refuses what is none. Raises HostprepError: boot_record_damaged, boot_record_newer."""
     try:
         version = document["schema_version"]
-        if type(version) is int and version > VERSION:
+        if isinstance(version, int) and version > VERSION:
             raise HostprepError(
                 "boot_record_newer",
                 "the record of this host's boot was written by a newer version of this collection",
