@@ -117,8 +117,8 @@ class Machine:
             [*command, "-i", str(self.inventory)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
             check=False,
+            text=True,
             cwd=TOP,
             env=dict(
                 os.environ,
