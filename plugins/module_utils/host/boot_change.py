@@ -136,7 +136,7 @@ class _Run:
         try:
             getattr(self, "_" + self.state)()
         except HostprepError as error:
-            error.result = dict(self._result(), changed=self.done)
+            error.result = self._result()
             raise
         return self._result()
 
