@@ -27,7 +27,7 @@ def clean():
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
-    config.addinivalue_line("markers", "long: more than ten minutes; `make soak` runs it, `make test` does not")
+    config.addinivalue_line("markers", "long: too long or too many machines for `make test`; `make soak` runs it")
     config.addinivalue_line("markers", "lab: boots machines under QEMU or systemd-nspawn; needs root")
 
 

@@ -270,7 +270,7 @@ class TestGrub:
         assert (again["changed"], again["pending_reboot"]) == (False, True)
 
 
-@pytest.mark.skipif(not SOAK, reason="A trial that hangs or has no network takes minutes each: make soak.")
+@pytest.mark.long
 class TestSlowFallbacks:
     @pytest.mark.parametrize(
         "words",
@@ -294,6 +294,7 @@ class TestSlowFallbacks:
         assert new.run("trial", args=FIRST)[1]["code"] == "trial_fell_back"
 
 
+@pytest.mark.long
 class TestPowerCuts:
     """The power is cut at a random moment of a run. The host comes up with the old arguments or the new, and the next run goes on."""
 
@@ -335,10 +336,12 @@ class TestPowerCuts:
         assert "isolcpus" not in left and "hostprep-trial" not in left and left.count("No such file") == 2
 
 
+@pytest.mark.long
 def test_boot_on_lvm_is_tried_by_kexec(other):
     commits_and_gives_back(other("lvm"), "kexec")
 
 
+@pytest.mark.long
 class TestBtrfs:
     def test_on_btrfs_kexec_and_the_stuck_entry_of_a_check_that_is_gone(self, other, tmp_path):
         machine = other("btrfs")
@@ -366,6 +369,7 @@ class TestBtrfs:
         assert isolated(machine.tokens()) == []
 
 
+@pytest.mark.long
 def test_under_uefi_systemd_boot_tries_commits_and_gives_back(other):
     machine = other("sdboot")
     folders = "$(find /efi /boot/efi /boot -path '*loader/entries*' -type f 2>/dev/null | sort -u)"
@@ -375,6 +379,7 @@ def test_under_uefi_systemd_boot_tries_commits_and_gives_back(other):
     assert inside("sdboot", show) == found
 
 
+@pytest.mark.long
 class TestOld:
     def test_kernel_6_1_tries_commits_and_gives_back(self, other):
         commits_and_gives_back(other("old"), "one_shot")

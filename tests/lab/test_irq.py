@@ -452,6 +452,7 @@ def old():
         yield machine
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("old")
 class TestOld:
     """Kernel 6.1, Python 3.11, systemd 252, virtio-net."""
