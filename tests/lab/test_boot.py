@@ -258,9 +258,10 @@ class TestGrub:
     def test_a_trial_that_ends_in_emergency_mode_comes_back(self, new):
         new.ok("trial", args=SECOND, retry_after_fallback=True, trial_minutes=3)
         edit_trial(new, "systemd.unit=emergency.target")
+        began = time.monotonic()
         new.reboot()
         assert isolated(new.tokens()) == FIRST
-        assert "emergency" in lab("console", "new", "--log", "4000").stdout
+        assert time.monotonic() - began > 180, "nothing answers in emergency mode, so it was the guard that ended it"
 
     def test_absent_gives_back_what_was_found(self, new):
         gone = new.ok("absent")

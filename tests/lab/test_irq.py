@@ -43,6 +43,7 @@ class Machine:
         self.name = name
         self.variables = {"rke2_hostprep_policy": policy, **variables}
         self.rows = []
+        self.figures = []
         inventory = STATE.folder / "irq.yml"
         inventory.write_text(lab("inventory", name).stdout, encoding="utf-8")
         self.command = ["ansible-playbook", "-i", str(inventory), "--diff", str(FOLDER / "nic_irq.yml")]
