@@ -255,6 +255,7 @@ class TestGrub:
         assert fell["history"][-1]["state"] == "fallback"
         assert "fallback: the old boot entry was booted" in inside("new", "journalctl -b -u rke2-hostprep-boot -o cat")
 
+    @pytest.mark.long
     def test_a_trial_that_ends_in_emergency_mode_comes_back(self, new):
         new.ok("trial", args=SECOND, retry_after_fallback=True, trial_minutes=3)
         edit_trial(new, "systemd.unit=emergency.target")
@@ -263,6 +264,7 @@ class TestGrub:
         assert isolated(new.tokens()) == FIRST
         assert time.monotonic() - began > 180, "nothing answers in emergency mode, so it was the guard that ended it"
 
+    @pytest.mark.long
     def test_absent_gives_back_what_was_found(self, new):
         gone = new.ok("absent")
         assert gone["changed"] and gone["pending_reboot"]
