@@ -413,6 +413,7 @@ class Gates:
 
     def irq(self) -> Iterator[Gate]:
         """Interrupts of NICs on machines with a kernel of their own."""
+        workspace.link()  # the tests run a playbook
         yield self.lab_tests("interrupts of the lab's machines", "tests/lab/test_irq.py", *self.turn())
 
     def host(self) -> Iterator[Gate]:
