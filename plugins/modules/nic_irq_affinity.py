@@ -147,6 +147,8 @@ cure:
 """
 
 from ansible.module_utils.basic import AnsibleModule
+
+# For its effect alone, and before the others, which Python then compiles once
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import compile_once  # noqa: F401  pylint: disable=unused-import
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.affinity import alone, lock_place, pin, read_plan
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover

@@ -15,9 +15,7 @@ import sys
 from ..model import boot_record, kernel_args
 from ..model.errors import HostprepError
 from . import atomic
-
-HOME = "/var/lib/lo0.rke2_hostprep"
-TOKEN = "hostprep"
+from .atomic import HOME, TOKEN
 
 
 def history(top=""):

@@ -22,9 +22,8 @@ import time
 from ..model import owned
 from ..model.errors import HostprepError
 from . import atomic, units
+from .atomic import HOME, TOKEN
 
-HOME = "/var/lib/lo0.rke2_hostprep"
-TOKEN = "hostprep"
 LARGEST = 16 * 1024 * 1024
 LARGEST_DIFF = 100 * 1024
 MOST_LINKS = 40

@@ -38,7 +38,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from hostprep.%(module)s import main  # noqa: E402
+from hostprep.%(module)s import main  # noqa: E402  the line above makes it importable
 
 sys.exit(main())
 '''

@@ -54,8 +54,9 @@ def check(document):
                 whole = whole and all(isinstance(entry[key], str) for key in ("id", "boot_id", *keys))
                 whole = whole and all(isinstance(token, str) for token in entry["args"])
         if document["trial"] is not None:
-            whole = whole and isinstance(document["trial"]["extras"], list)
-            document["trial"]["seen"], document["trial"]["plan"]  # there, whatever they hold  # pylint: disable=pointless-statement
+            whole = (
+                whole and isinstance(document["trial"]["extras"], list) and {"seen", "plan"} <= set(document["trial"])
+            )
     except (LookupError, TypeError):
         whole = False
     if not whole:
