@@ -615,6 +615,9 @@ class _Run:
 
     def _steps(self, steps, done, record):
         for step in steps:
+            known = record["units"].get(step.get("unit"))
+            if step["action"] == "mask" and known:
+                self._learn(record, known, step)
             failure = units.carry_out(step, self.wanted["timeout"])
             if failure and self._is_gone(step):
                 self.decision["drift"].append({"unit": step["unit"], "message": owned.GONE})
@@ -623,16 +626,14 @@ class _Run:
                 error.output = lines
                 raise error
             done.append(step)
-            known = record["units"].get(step.get("unit"))
-            if (
-                step["action"] == "unmask"
-                and known
-                and known["original"]["enabled"] in owned.MASKED
-                and known["beneath"] is None
-            ):
-                known["beneath"] = units.show([step["unit"]])[step["unit"]]["enabled"]
-                self._keep(record)
+            if step["action"] == "unmask" and known:
+                self._learn(record, known, step)
         return record
+
+    def _learn(self, record, known, step):
+        name = step["unit"]
+        if owned.learn(known, step, units.show([name])[name]["enabled"]):
+            self._keep(record)
 
     def _is_gone(self, step):
         """A unit to give back whose mask hid that its package was removed meanwhile."""

@@ -401,11 +401,13 @@ def _unit_actions(wanted, found, record, files, units_back, follow, changed_path
                 )
     for source, given in ((ahead, False), (back, True)):
         for name, actions in source.items():
+            # What ends a unit comes while a file that goes is still there. systemctl disables no masked unit: its mask goes first.
+            ending = ("disable", "stop", "unmask" if "disable" in dict(actions) else "")
             for action, runtime in actions:
                 step = {"action": action, "unit": name}
                 if runtime:
                     step["runtime"] = True
-                early = action in ("disable", "stop") and (given or _provided(going, name))
+                early = action in ending and (given or _provided(going, name))
                 (before if early else after).append(step)
                 if action in ("start", "stop"):
                     starting.add(name)
@@ -480,8 +482,9 @@ def _wanted_unit(unit, now, provided):
         actions.append(("mask", False))
     if unit["masked"] is False and masked:
         actions.append(("unmask", enabled.endswith("-runtime")))
-    if unit["enabled"] is False and enabled in ENABLED:
-        actions.append(("disable", enabled.endswith("-runtime")))
+    if unit["enabled"] is False and (enabled in ENABLED or (masked and unit["masked"] is False)):
+        # A mask hides whether its unit is enabled; disabling one that is not does nothing.
+        actions.append(("disable", enabled in ENABLED and enabled.endswith("-runtime")))
     if unit["enabled"] and enabled != "enabled":
         if enabled not in ENABLEABLE and not masked and not provided:
             raise _refuse(
@@ -512,18 +515,20 @@ def _given_back(known, now, provided=False):
     """[(action, runtime)] that bring a unit back to what was found before the first change; ``provided``: its file comes back too."""
     original, touched, enabled = known["original"], known["touched"], now["enabled"]
     actions = []
-    beneath = original["enabled"] if original["enabled"] not in MASKED else known.get("beneath")
-    masked = enabled in MASKED
-    if "masked" in touched and masked and original["enabled"] not in MASKED:
+    masked, was_masked = enabled in MASKED, original["enabled"] in MASKED
+    beneath = known["beneath"] if was_masked else original["enabled"]
+    hidden = known["hidden"] if masked else enabled  # None: nobody has seen what is beneath the mask
+    switch = []
+    if "enabled" in touched and (hidden is None or (hidden in ENABLED) != (beneath in ENABLED)):
+        word = "enable" if beneath in ENABLED else "disable"
+        other = beneath if beneath in ENABLED else hidden
+        switch = [(word, bool(other) and other.endswith("-runtime"))]
+    if was_masked and masked and hidden is None:
+        switch = []  # the mask is as it was found, and it is not ours
+    if masked and (switch or not was_masked) and "masked" in touched:
         actions.append(("unmask", enabled.endswith("-runtime")))
-    if "enabled" in touched and not (
-        masked and original["enabled"] in MASKED
-    ):  # the mask comes last: what is beneath is done
-        if beneath in ENABLED and enabled not in ENABLED:
-            actions.append(("enable", beneath.endswith("-runtime")))
-        elif beneath not in ENABLED and enabled in ENABLED:
-            actions.append(("disable", enabled.endswith("-runtime")))
-    if "masked" in touched and original["enabled"] in MASKED and enabled != original["enabled"]:
+    actions += switch if "masked" in touched or not masked else []
+    if "masked" in touched and was_masked and (enabled != original["enabled"] or switch):
         actions.append(("mask", original["enabled"].endswith("-runtime")))
     if "state" in touched:
         was, active = original["active"] in ACTIVE, now["active"] in ACTIVE
@@ -567,7 +572,8 @@ def journal(wanted, found, record, decision):
         if touched and known is None:
             now = found["units"][entry["name"]]
             original = {key: now[key] for key in ("load", "enabled", "active")}
-            known = {"owner": owner, "original": original, "beneath": None, "touched": [], "set": {}, "settled": False}
+            known = {"owner": owner, "original": original, "touched": [], "set": {}, "settled": False}
+            known.update(beneath=None, hidden=None)
             record["units"][entry["name"]] = known
         if known and known["owner"] == owner:
             if touched:
@@ -576,6 +582,23 @@ def journal(wanted, found, record, decision):
     if wanted["state"] == "present" and any(entry["owner"] == owner for entry in record["files"].values()):
         record["follow"][owner] = _follow(wanted, record)
     return record
+
+
+def learn(known, step, enabled):
+    """Notes what a mask hides, before "mask" and after "unmask"; returns whether there was something to note.
+
+    ``known`` is the unit's record or None, ``enabled`` what systemd says of the unit at that moment. "beneath" is what the mask hid
+    that was there before us, "hidden" what the mask hides that was put on since.
+    """
+    if known is None or enabled in MASKED:
+        return False
+    if step["action"] == "mask":
+        known["hidden"] = enabled
+        return True
+    if step["action"] == "unmask" and known["original"]["enabled"] in MASKED and known["beneath"] is None:
+        known["beneath"] = enabled
+        return True
+    return False
 
 
 _DIMENSION = {
@@ -695,7 +718,16 @@ def check_record(document):
             if not {"sha256", "mode", "uid", "gid"} <= set(entry["original"]):
                 raise ValueError("%s has another shape" % path)
     for name, entry in record["units"].items():
-        for key, kinds in (("owner", str), ("original", dict), ("touched", list), ("set", dict), ("settled", bool)):
+        seen = (str, type(None))
+        for key, kinds in (
+            ("owner", str),
+            ("original", dict),
+            ("beneath", seen),
+            ("hidden", seen),
+            ("touched", list),
+            ("set", dict),
+            ("settled", bool),
+        ):
             if not isinstance(entry, dict) or key not in entry or not isinstance(entry[key], kinds):
                 raise ValueError("%s has no %s" % (name, key))
     return record
