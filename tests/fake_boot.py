@@ -57,6 +57,7 @@ class Machine:
         self.put("usr/sbin/kexec", "")
         for release in kernels:
             self.install(release)
+        (self.top / "var/lib").mkdir(parents=True)
         if backend in ("debian", "sles"):
             self.put("etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\nGRUB_CMDLINE_LINUX="console=ttyS0"\n')
             self.put(self.grub + "/grub.cfg", self.menu())
@@ -82,10 +83,14 @@ class Machine:
         return place.read_text(errors="surrogateescape") if place.exists() else None
 
     def files(self):
-        """All that an undoing has to give back."""
-        skip = ("proc/", "sys/", "run/")
-        found = {str(path.relative_to(self.top)): path for path in self.top.rglob("*") if path.is_file()}
-        return {name: path.read_bytes() for name, path in found.items() if not name.startswith(skip)}
+        """All that an undoing has to give back: the bytes of each file, None for a folder."""
+        skip = ("proc", "sys", "run")
+        found = {str(path.relative_to(self.top)): path for path in self.top.rglob("*")}
+        return {
+            name: path.read_bytes() if path.is_file() else None
+            for name, path in found.items()
+            if name.partition("/")[0] not in skip
+        }
 
     @staticmethod
     def variable(text):

@@ -418,7 +418,8 @@ class _Run:
         unload = (
             method != "kexec" and (self.record["trial"] or {}).get("method") == "kexec" and loaded and self.root.live
         )
-        record = self._recorded(entry, trial, going, once)
+        folders = self._folders(permanent, once)
+        record = self._recorded(entry, trial, going, once, folders)
         steps = bool(permanent["files"] or permanent["generate"] or once["files"] or choose or load or unload)
         unit_steps = self._units(trial, going != "absent")
         if not steps and not unit_steps and record == self.record:
@@ -440,7 +441,7 @@ class _Run:
             self._outcome_after(record)
             return
         self.done = False
-        self._begin(going, trial, record)
+        self._begin(going, trial, record, folders)
         self.done = True
         if going == "trial":
             self._units(trial, True, carry_out=True)
@@ -457,6 +458,7 @@ class _Run:
         if going != "trial":
             self._units(trial, going != "absent", carry_out=True)
         if going == "absent":
+            self.loader.texts.drop(self.record["folders"])
             self._remember_left()
             self.store.remove()
         self.record = record
@@ -491,7 +493,7 @@ class _Run:
         permanent["files"] = [one for one in permanent["files"] if one["path"] != path]
         permanent["files"].append({"path": path, "before": now, "after": None})
 
-    def _recorded(self, entry, trial, going, once):
+    def _recorded(self, entry, trial, going, once, folders):
         if going == "absent":
             return boot_record.empty()
         made = self.record["new_cmdline"] or "etc/kernel/cmdline" in once["files"]
@@ -502,11 +504,19 @@ class _Run:
             committed=entry if going != "trial" else kept,
             trial=trial,
             new_cmdline=bool(made),
+            folders=folders,
         )
 
-    def _begin(self, going, trial, record):
+    def _folders(self, permanent, once):
+        """Folders that are ours once these files are written."""
+        paths = [one["path"] for one in permanent["files"] if one["after"] is not None]
+        paths += [path for path, text in once["files"].items() if text is not None]
+        return sorted({*self.record["folders"], *self.loader.texts.missing(paths)})
+
+    def _begin(self, going, trial, record, folders):
         """Writes down what is about to be done."""
         begun = dict(record if going == "trial" else self.record, going=going, backend=self.loader.backend)
+        begun["folders"] = folders
         if going == "commit" and begun["trial"]:
             begun["trial"] = dict(begun["trial"], seen=self.tokens)
         elif going == "present":
@@ -529,6 +539,7 @@ class _Run:
             self._refuse_over(self.record["trial"])
             self.loader.make_permanent(permanent, accept or (lambda boots: None))
         except HostprepError:
+            self.loader.texts.drop(set(self.record["folders"]) - set(self.before["folders"]))
             self.store.save(self.before)
             self.record = self.before
             self.done = False
@@ -570,7 +581,7 @@ class _Run:
     # -- before anything is written
 
     def _lint(self, args):
-        config = kernel.config(Reader(self.tree), self.loader.kernel)
+        config = kernel.config(Reader(self.tree), self.loader.kernel, self.loader.kernel == self.release)
         foreign = [
             token
             for token in self.tokens

@@ -83,6 +83,21 @@ class Texts:
         finally:
             self.forget()
 
+    def missing(self, paths):
+        """Folders that `replace` would make for these."""
+        for path in paths:
+            self.get(path)
+        return sorted({folder for path in paths for folder in self._missing[path]})
+
+    def drop(self, folders):
+        """Removes folders that were made for files that are gone, unless someone put something into them."""
+        for folder in sorted(folders, reverse=True):
+            try:
+                os.rmdir(self.root.at(folder))
+            except OSError as error:
+                if error.errno not in files.NOT_OURS:
+                    raise _not_removed(folder, error) from error
+
     def tidy(self, folders):
         """Removes helper files of a run that was killed; nobody else's have such names."""
         for folder in folders:
@@ -407,6 +422,16 @@ def kexec_load(tree, release, tokens, timeout):
 
 def kexec_unload(timeout):
     units.run(["kexec", "--unload"], timeout)
+
+
+def _not_removed(folder, error):
+    return HostprepError(
+        "boot_files_not_written",
+        "a folder that was made for a file of ours could not be removed; the boot loader's files are as asked for",
+        read="/%s: %s" % (folder.lstrip("/"), error.strerror or error),
+        allowed="a writable file system",
+        cure="repair the file system, and run again",
+    )
 
 
 def _failed(what, read, code="boot_command_failed"):

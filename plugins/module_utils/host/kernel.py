@@ -73,9 +73,9 @@ def _version(reader, banner):
     return found or None
 
 
-def config(reader, release):
-    """{option: "y", "m", "n" or None}."""
-    places = ["proc/config.gz"]
+def config(reader, release, running=True):
+    """{option: "y", "m", "n" or None} of a kernel; what /proc tells is the running one's."""
+    places = ["proc/config.gz"] if running else []
     if release:
         places = [
             "boot/config-" + release,

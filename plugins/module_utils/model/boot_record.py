@@ -7,7 +7,8 @@
  "committed": {"args": [str], "id": str, "boot_id": str} or None     arguments that every boot gets
  "trial": {"args", "id", "boot_id", "kernel", "method", "extras": [str], "plan": {...} or None, "seen": [str] or None} or None
  "going": None, "trial", "commit", "present" or "absent"             a change that was begun and not ended
- "new_cmdline": whether /etc/kernel/cmdline was made by us}
+ "new_cmdline": whether /etc/kernel/cmdline was made by us
+ "folders": [path without a leading slash] that were made for files of ours}
 
 ``boot_id`` is of the boot in which it was written, ``extras`` what the trial entry alone carries, ``seen`` the tokens of
 /proc/cmdline of the trial that is being committed. The record is written before the boot loader's files: whatever a power cut leaves
@@ -32,6 +33,7 @@ def empty():
         "trial": None,
         "going": None,
         "new_cmdline": False,
+        "folders": [],
     }
 
 
@@ -48,6 +50,7 @@ def check(document):
                 cure="use the collection's newer version",
             )
         whole = version == VERSION and document["going"] in GOING and isinstance(document["new_cmdline"], bool)
+        whole = whole and all(isinstance(path, str) for path in document["folders"])
         for slot, keys in (("committed", ()), ("trial", ("kernel", "method"))):
             entry = document[slot]
             if entry is not None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 
@@ -240,6 +241,16 @@ def test_another_kernel_is_tried_when_it_is_named(make):
     refused(machine, "trial", "entry_unknown", args=OTHER, kernel="9.9")
 
 
+def test_a_kernel_whose_configuration_is_not_known_is_not_judged_by_the_running_ones(make):
+    machine = make(kernels=(RELEASE, NEWER))
+    machine.put("proc/sys/kernel/osrelease", RELEASE)
+    machine.put("proc/config.gz", gzip.compress(b"# CONFIG_CPU_ISOLATION is not set\n"))
+    (machine.top / ("boot/config-" + NEWER)).unlink()
+    ok(machine, "trial", args=ARGS, kernel=NEWER)
+    (machine.top / ("boot/config-" + RELEASE)).unlink()
+    refused(machine, "trial", "kernel_without_option", args=ARGS)
+
+
 # -- refusals ----------------------------------------------------------------------------------------------------------------
 
 
@@ -472,7 +483,7 @@ def test_back_to_what_is_committed_and_booted_needs_no_reboot(make, fell_back):
 def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
     machine = make()
     access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(machine.top) and access(path, mode))
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(machine.top / "var/lib") and access(path, mode))
     refused(machine, "trial", "record_unwritable", args=ARGS, _ansible_check_mode=True)
 
 
