@@ -483,7 +483,9 @@ def test_back_to_what_is_committed_and_booted_needs_no_reboot(make, fell_back):
 def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
     machine = make()
     access = os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(machine.top / "var/lib") and access(path, mode))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: str(path) != str(machine.top / "var/lib") and access(path, mode)
+    )
     refused(machine, "trial", "record_unwritable", args=ARGS, _ansible_check_mode=True)
 
 
