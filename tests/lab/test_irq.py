@@ -290,8 +290,18 @@ class TestNew:
         lab("nic-remove", "new", "hot1")
 
     def test_irqbalance(self, new):
-        """Its unit has a /proc of its own on Debian 13, so its writes are no event: the backstop finds them, and says who runs."""
+        """Its unit has a /proc of its own on Debian 13, so its writes are no event: the backstop finds them, and says who runs.
+
+        All CPUs but an isolated one are banned, so that what it writes is wrong whatever it makes of the load.
+        """
         new.settle()
+        [victim, *_others] = cpus(new.plan["isolated"])
+        banned = ",".join(str(cpu) for cpu in sorted(cpus(new.plan["online_after_boot"]) - {victim}))
+        new.run(
+            "mkdir -p /run/systemd/system/irqbalance.service.d;"
+            f" printf '[Service]\\nEnvironment=IRQBALANCE_BANNED_CPULIST={banned}\\n'"
+            " > /run/systemd/system/irqbalance.service.d/banned.conf; systemctl daemon-reload"
+        )
         _judged, journal = new.fault(
             "irqbalance started",
             f"systemctl start irqbalance; timeout {PATIENCE} sh -c"
