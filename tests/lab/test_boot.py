@@ -29,6 +29,7 @@ FIRST = ["isolcpus=managed_irq,1-3", "irqaffinity=0"]
 SECOND = ["isolcpus=managed_irq,2-3", "irqaffinity=0-1"]
 MARK = "rke2_hostprep.trial="
 CUTS = 20 if SOAK else 2
+CUT_FIGURES = TOP / "build" / "figures" / "power-cuts.txt"
 PATIENCE = 900  # seconds until ssh answers: a trial that panics boots twice, on a machine that shares its cores
 STATE_FILES = "cat /boot/grub/grub.cfg 2>&1; echo; ls -A /boot/grub /etc/default/grub.d /etc/systemd/system; ls -A /usr/local/lib /var/lib | grep lo0; true"
 
@@ -322,11 +323,17 @@ class TestPowerCuts:
         moment = chance.uniform(0, 30)
         while process.poll() is None and time.monotonic() - started < moment:
             time.sleep(0.05)
+        over = process.poll() is not None
         lab("power-cut", "new")
         process.kill()
         process.wait()
         lab("power-on", "new")
         tokens = new.tokens()
+        CUT_FIGURES.parent.mkdir(parents=True, exist_ok=True)
+        with open(CUT_FIGURES, "a", encoding="utf-8") as figures:
+            when = "after its end" if over else f"{moment:.1f} s after its start"
+            arguments = "the trial" if any(MARK in token for token in tokens) else isolated(tokens) or "the old ones"
+            figures.write(f"{state}, cut {when}: booted with {arguments}\n")
         assert isolated(tokens) in ([], FIRST), (state, moment)
         if any(token.startswith(MARK) for token in tokens):
             assert state == "trial"
