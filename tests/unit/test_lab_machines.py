@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import re
 import sys
 import tarfile
@@ -21,7 +22,7 @@ pytest.importorskip("yaml")
 LAB = Path(__file__).resolve().parents[1] / "lab"
 sys.path.insert(0, str(LAB))
 
-from lab import guest, images, network, packages, qemu, rootfs, spec, ssh, state, tools  # noqa: E402  (found by the path above)
+from lab import clock, guest, images, network, packages, qemu, rootfs, spec, ssh, state, tools  # noqa: E402  (found by the path above)
 from lab.errors import LabError  # noqa: E402
 
 
@@ -117,6 +118,19 @@ class TestCommandLine:
         machine = replace(lab.machine("lvm"), disks=(spec.Disk(6, "nvme"),))
         assert any(d.startswith("nvme,drive=disk0") for d in values(command(machine), "-device"))
         assert guest.boot_disk(machine) == ("/dev/nvme0n1", "p")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="this processor has no time stamp counter")
+def test_every_boot_is_told_how_fast_its_counter_counts(lab):
+    [argument] = clock.kernel_args()
+    assert re.fullmatch(r"tsc_early_khz=[1-9]\d{5,6}", argument)
+    for name in ("new", "sdboot"):
+        assert any(
+            f" {argument} " in f" {file.text}".replace('"', " ").replace("\n", " ")
+            for file in guest.image_files(lab.machine(name)).values()
+        )
+    first = qemu.first_boot(lab.machine("new"), Path("/d"), Path("/k"), Path("/r"), Path("/c"))
+    assert argument in first[first.index("-append") + 1].split()
 
 
 class TestImageKeys:

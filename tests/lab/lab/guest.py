@@ -15,6 +15,7 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from . import clock
 from .spec import Lab, Machine
 
 IDENTITY = "opt/lo0.rke2_hostprep/identity"
@@ -64,9 +65,14 @@ class File:
     mode: int = 0o644
 
 
+def kernel_args(machine: Machine) -> list[str]:
+    """Arguments of every boot of a QEMU machine."""
+    return [*machine.kernel_args, *clock.kernel_args()]
+
+
 def image_files(machine: Machine) -> dict[str, File]:
     """The files that make a Debian tree the root of a QEMU machine: {path: file}."""
-    arguments = " ".join(machine.kernel_args)
+    arguments = " ".join(kernel_args(machine))
     fstab = [f"LABEL={ROOT_LABEL} / {layout(machine).filesystem} defaults 0 {0 if machine.boot == 'grub-btrfs' else 1}"]
     if machine.boot == "grub-lvm":
         fstab.append(f"/dev/{VOLUME_GROUP}/boot /boot ext4 defaults 0 2")

@@ -87,7 +87,13 @@ def command(
 def first_boot(machine: Machine, disk: Path, kernel: Path, initrd: Path, console_log: Path) -> list[str]:
     """The one boot without a boot loader: it ends when the script of guest.first_boot powers off."""
     # With -no-reboot a kernel that panics ends here at once, instead of standing there until the time is over.
-    arguments = ["rw", f"root=LABEL={guest.ROOT_LABEL}", *machine.kernel_args, "panic=-1", f"init={guest.FIRST_BOOT}"]
+    arguments = [
+        "rw",
+        f"root=LABEL={guest.ROOT_LABEL}",
+        *guest.kernel_args(machine),
+        "panic=-1",
+        f"init={guest.FIRST_BOOT}",
+    ]
     words = [*_base(machine), "-m", str(FIRST_BOOT_MIB), "-smp", "2", "-no-reboot"]
     words += ["-kernel", str(kernel), "-initrd", str(initrd), "-append", " ".join(arguments)]
     words += [
