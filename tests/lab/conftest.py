@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # for `from lab import …`
+sys.path[:0] = [
+    str(folder) for folder in Path(__file__).resolve().parents[:2]
+]  # for `from lab import …` and `from soak import …`
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,10 +27,22 @@ def clean():
     assert not any(left().values()), left()
 
 
+def life(nodeid):
+    """The tests of a class are one machine's life, in order; those of TestPowerCuts each begin with a host as it was found."""
+    words = nodeid.split("::")
+    return nodeid if len(words) < 3 or words[1] == "TestPowerCuts" else "::".join(words[:2])
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
     config.addinivalue_line("markers", "long: too long or too many machines for `make test`; `make soak` runs it")
     config.addinivalue_line("markers", "lab: boots machines under QEMU or systemd-nspawn; needs root")
+    from soak import Soak  # found by the path above
+
+    folders = ("plugins", "roles", "molecule", "tests/lab")
+    config.pluginmanager.register(
+        Soak(config, "lab", folders, life, lambda item: item.get_closest_marker("lab"), only_asked=False)
+    )
 
 
 def pytest_collection_modifyitems(items):

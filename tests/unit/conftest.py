@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import sys
@@ -49,7 +48,7 @@ settings.register_profile("soak", max_examples=2000, deadline=None)
 settings.load_profile("soak" if os.environ.get("HOSTPREP_SOAK") == "1" else "tests")
 
 _lay_out_collection()
-sys.path.insert(0, str(TOP / "tests"))  # for `from builder import …`
+sys.path.insert(0, str(TOP / "tests"))  # for `from builder import …` and `from soak import …`
 
 
 @pytest.fixture(scope="session")
@@ -60,55 +59,17 @@ def shared():
     return SHARED
 
 
-class _Soak:
-    """Deselects soak tests unless they are asked for; then remembers what passed, so that a broken-off sweep goes on.
-
-    The memory is a file in the user's cache named after a hash of the plugins and the tests that sweep them: any change starts afresh.
-    """
-
-    def __init__(self, config):
-        self.asked = os.environ.get("HOSTPREP_SOAK") == "1"
-        self.worker = hasattr(config, "workerinput")  # a pytest-xdist worker: its controller sees every report too
-        self.done = set()
-        if self.asked:
-            digest = hashlib.sha256()
-            paths = [*(TOP / "tests").glob("*.py")]
-            for folder in ("plugins", "tests/builder", "tests/unit"):
-                paths += (TOP / folder).rglob("*.py")
-            for path in sorted(paths):
-                digest.update(str(path.relative_to(TOP)).encode() + b"\0" + path.read_bytes())
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lo0.rke2_hostprep" / "soak"
-            self.memory = cache / digest.hexdigest()[:16]
-            if self.memory.exists():
-                self.done = set(self.memory.read_text(encoding="utf-8").splitlines())
-
-    def pytest_collection_modifyitems(self, config, items):
-        dropped = [
-            item for item in items if item.get_closest_marker("soak") and (not self.asked or item.nodeid in self.done)
-        ]
-        if dropped:
-            config.hook.pytest_deselected(items=dropped)
-            items[:] = [item for item in items if item not in set(dropped)]
-
-    def pytest_runtest_logreport(self, report):
-        if self.asked and not self.worker and report.when == "call" and report.passed and "soak" in report.keywords:
-            self.memory.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.memory, "a", encoding="utf-8") as memory:
-                memory.write(report.nodeid + "\n")
-
-    def pytest_sessionfinish(self, session, exitstatus):
-        if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.done:
-            session.exitstatus = pytest.ExitCode.OK
-
-    def pytest_terminal_summary(self, terminalreporter):
-        if self.done:
-            terminalreporter.write_line(
-                "{0} soak tests passed earlier on this source; remove {1} to repeat them.".format(
-                    len(self.done), self.memory
-                )
-            )
-
-
 def pytest_configure(config):
     config.addinivalue_line("markers", SOAK_MARKER)
-    config.pluginmanager.register(_Soak(config))
+    from soak import Soak  # found by the path above
+
+    config.pluginmanager.register(
+        Soak(
+            config,
+            "unit",
+            ("plugins", "tests/builder", "tests/unit"),
+            group=lambda nodeid: nodeid,
+            swept=lambda item: item.get_closest_marker("soak"),
+            only_asked=True,
+        )
+    )
