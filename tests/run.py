@@ -2,15 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs the gates of this repository in tiers and counts: ``run.py check`` (the quick ones) or ``run.py test`` (all of them,
-or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, boot, irq;
-or ``host``, which only `make soak` and its name run).
+or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, boot, irq, host).
 
 A gate is one command. Where it writes JUnit files its tests are counted one by one, else it counts as one test. Its output
 goes to ``build/test/GATE.log`` and is shown when it fails. Everything runs on each ansible-core of
 ``workspace.TEST_ENVIRONMENTS`` whose interpreter is on the machine; one that is not is named.
 
 The clock: a ``late`` tier that was not begun by minute 65 is skipped and named, and at minute 85 whatever still runs is
-stopped and counts as failed. The last line is ``N passed, N failed`` over all tiers.
+stopped and counts as failed. Which of them is last, and so the one that may be skipped, changes by the day. The last line is ``N passed, N failed`` over all tiers.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ import workspace  # noqa: E402  (tools/ is no package; the line above makes it i
 LOGS = workspace.BUILD / "test"
 LAST_START = 65 * 60
 HARD_STOP = 85 * 60
-TIERS = ("static", "unit", "molecule", "plan", "nspawn", "cluster", "boot", "irq")
-ASKED_TIERS = ("host",)  # not part of a whole run: `make soak` names it
+TIERS = ("static", "unit", "molecule", "plan", "nspawn", "cluster", "boot", "irq", "host")
 QUICK_TIERS = ("static", "unit")
 CLEANUP_SECONDS = 60
 MARK = "HOSTPREP_GATE"  # a variable that all processes of a gate have
 TARGET_PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
-LAYOUTS = ("TestOld", "boot_on_lvm", "on_btrfs", "under_uefi")  # in the names of the tests that boot the other machines
+# In the names of the tests that boot other machines than `new`: one of them has its turn each day.
+LAYOUTS = ("TestOld", "boot_on_lvm", "on_btrfs", "under_uefi", "VectorSpace")
 # Programs that some tests start, by the Debian package that has each: the report's page, a sanity test, the benchmark.
 PACKAGES = {"chromium": "chromium", "shellcheck": "shellcheck", "lstopo-no-graphics": "hwloc-nox"}
 
@@ -232,6 +231,13 @@ def run_tiers(tiers: Iterable[Tier], started: float, shared: Path | None) -> Out
             print(f"  FAILED the rest of tier {tier.name}: {error}", flush=True)
             total.failed += 1
     return total
+
+
+def in_turn(tiers: list[Tier], day: date) -> list[Tier]:
+    """The tiers, the late ones in an order in which each is the last on one day in as many."""
+    late = [tier for tier in tiers if tier.late]
+    first = day.toordinal() % len(late) if late else 0
+    return [tier for tier in tiers if not tier.late] + late[first:] + late[:first]
 
 
 class Gates:
@@ -478,9 +484,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] not in (["check"], ["test"]):
         print(__doc__, file=sys.stderr)
         return 2
-    unknown = set(arguments[1:]) - {*TIERS, *ASKED_TIERS}
+    unknown = set(arguments[1:]) - set(TIERS)
     if unknown:
-        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join([*TIERS, *ASKED_TIERS])}.")
+        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS)}.")
         return 2
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit("Stopped."))  # so that what runs is ended too
     started = time.monotonic()
@@ -511,7 +517,7 @@ def main(arguments: list[str]) -> int:
         Tier("host", gates.host, late=True, root=True),
     ]
     wanted = arguments[1:] or (QUICK_TIERS if only_quick else TIERS)
-    total = run_tiers([tier for tier in tiers if tier.name in wanted], started, shared)
+    total = run_tiers(in_turn([tier for tier in tiers if tier.name in wanted], date.today()), started, shared)
     print(f"{len(total.skips)} skipped; {(time.monotonic() - started) / 60:.1f} minutes; logs in {LOGS}")
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed or not total.passed else 0
