@@ -35,7 +35,6 @@ def life(nodeid):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "qemu: boots a machine with a kernel of its own, which takes a minute or more")
-    config.addinivalue_line("markers", "long: too long or too many machines for `make test`; `make soak` runs it")
     config.addinivalue_line("markers", "lab: boots machines under QEMU or systemd-nspawn; needs root")
     from soak import Soak  # found by the path above
 

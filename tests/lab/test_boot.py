@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ SOAK = os.environ.get("HOSTPREP_SOAK") == "1"
 FIRST = ["isolcpus=managed_irq,1-3", "irqaffinity=0"]
 SECOND = ["isolcpus=managed_irq,2-3", "irqaffinity=0-1"]
 MARK = "rke2_hostprep.trial="
-CUTS = 20 if SOAK else 2
+CUTS = 20 if SOAK else 1
 CUT_FIGURES = TOP / "build" / "figures" / "power-cuts.txt"
 PATIENCE = 900  # seconds until ssh answers: a trial that panics boots twice, on a machine that shares its cores
 STATE_FILES = "cat /boot/grub/grub.cfg 2>&1; echo; ls -A /boot/grub /etc/default/grub.d /etc/systemd/system; ls -A /usr/local/lib /var/lib | grep lo0; true"
@@ -256,16 +257,6 @@ class TestGrub:
         assert fell["history"][-1]["state"] == "fallback"
         assert "fallback: the old boot entry was booted" in inside("new", "journalctl -b -u rke2-hostprep-boot -o cat")
 
-    @pytest.mark.long
-    def test_a_trial_that_ends_in_emergency_mode_comes_back(self, new):
-        new.ok("trial", args=SECOND, retry_after_fallback=True, trial_minutes=3)
-        edit_trial(new, "systemd.unit=emergency.target")
-        began = time.monotonic()
-        new.reboot()
-        assert isolated(new.tokens()) == FIRST
-        assert time.monotonic() - began > 180, "nothing answers in emergency mode, so it was the guard that ended it"
-
-    @pytest.mark.long
     def test_absent_gives_back_what_was_found(self, new):
         gone = new.ok("absent")
         assert gone["changed"] and gone["pending_reboot"]
@@ -274,18 +265,19 @@ class TestGrub:
         assert (again["changed"], again["pending_reboot"]) == (False, True)
 
 
-@pytest.mark.long
+# What a trial may meet that does not come up or cannot be reached: all in `make soak`, one a day in CI.
+SLOW = [
+    "systemd.mask=systemd-networkd.service systemd.mask=ssh.service systemd.mask=ssh.socket",
+    "systemd.unit=rescue.target",
+    "systemd.unit=emergency.target",
+    "systemd.run=/bin/false",
+    "root=/dev/nothing",
+    "hostprep.hang",
+]
+
+
 class TestSlowFallbacks:
-    @pytest.mark.parametrize(
-        "words",
-        [
-            "systemd.mask=systemd-networkd.service systemd.mask=ssh.service systemd.mask=ssh.socket",
-            "systemd.unit=rescue.target",
-            "systemd.run=/bin/false",
-            "root=/dev/nothing",
-            "hostprep.hang",
-        ],
-    )
+    @pytest.mark.parametrize("words", SLOW if SOAK else [SLOW[date.today().toordinal() % len(SLOW)]])
     def test_it_comes_back(self, new, words):
         if "hang" in words:
             unit = "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\nConditionKernelCommandLine=hostprep.hang\n"
@@ -293,12 +285,14 @@ class TestSlowFallbacks:
             inside("new", f"printf '{unit}' > /etc/systemd/system/hang.service && systemctl enable hang.service")
         new.ok("trial", args=FIRST, retry_after_fallback=True, trial_minutes=3)
         edit_trial(new, words)
+        began = time.monotonic()
         new.reboot()
         assert isolated(new.tokens()) == []
+        if "unit=" in words:
+            assert time.monotonic() - began > 180, "nothing answers in such a mode, so it was the guard that ended it"
         assert new.run("trial", args=FIRST)[1]["code"] == "trial_fell_back"
 
 
-@pytest.mark.long
 class TestPowerCuts:
     """The power is cut at a random moment of a run. The host comes up with the old arguments or the new, and the next run goes on."""
 
@@ -346,12 +340,10 @@ class TestPowerCuts:
         assert "isolcpus" not in left and "hostprep-trial" not in left and left.count("No such file") == 2
 
 
-@pytest.mark.long
 def test_boot_on_lvm_is_tried_by_kexec(other):
     commits_and_gives_back(other("lvm"), "kexec")
 
 
-@pytest.mark.long
 class TestBtrfs:
     def test_on_btrfs_kexec_and_the_stuck_entry_of_a_check_that_is_gone(self, other, tmp_path):
         machine = other("btrfs")
@@ -379,7 +371,6 @@ class TestBtrfs:
         assert isolated(machine.tokens()) == []
 
 
-@pytest.mark.long
 def test_under_uefi_systemd_boot_tries_commits_and_gives_back(other):
     machine = other("sdboot")
     folders = "$(find /efi /boot/efi /boot -path '*loader/entries*' -type f 2>/dev/null | sort -u)"
@@ -389,7 +380,6 @@ def test_under_uefi_systemd_boot_tries_commits_and_gives_back(other):
     assert inside("sdboot", show) == found
 
 
-@pytest.mark.long
 class TestOld:
     def test_kernel_6_1_tries_commits_and_gives_back(self, other):
         commits_and_gives_back(other("old"), "one_shot")

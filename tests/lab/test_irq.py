@@ -177,7 +177,7 @@ IRQS = "$(ls /sys/bus/pci/devices/0000:81:00.0/msi_irqs)"
 
 
 @pytest.mark.usefixtures("new")
-class TestNew:
+class TestIgb:
     def test_the_role_does_what_check_mode_says_and_then_nothing(self, new):
         changed, said = new.play(check=True)
         assert changed == 1
@@ -463,7 +463,6 @@ def old():
         yield machine
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("old")
 class TestOld:
     """Kernel 6.1, Python 3.11, systemd 252, virtio-net."""
@@ -530,7 +529,6 @@ def crowded(tmp_path_factory):
         yield Machine("new", policy, nic_irq_metrics_file="/var/lib/node_exporter/irq.prom")
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("crowded")
 class TestVectorSpace:
     def test_more_vectors_than_a_cpu_holds_are_said_and_stay_off_isolated_cpus(self, crowded):
