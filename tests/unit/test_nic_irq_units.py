@@ -133,3 +133,20 @@ def test_alerts_name_metrics_that_there_are():
 def test_every_metric_is_documented():
     text = (TOP / "docs" / "nic_irq.md").read_text(encoding="utf-8")
     assert not [name for name in irq_metrics.METRICS if "`%s`" % name not in text]
+
+
+@pytest.mark.parametrize(
+    "path", ["/var/lib/node exporter/irq.prom", "/var/lib/%h/irq.prom", "irq.prom", "/var/lib/x\n[Service]"]
+)
+def test_a_path_that_a_units_line_would_split_is_refused_before_anything_else(tmp_path, path):
+    role = yaml.safe_load((TOP / "roles/nic_irq/tasks/main.yml").read_text(encoding="utf-8"))
+    variables = {"nic_irq_metrics_file": path, "nic_irq_python": "/usr/bin/python3", "nic_irq_state": "present"}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": role[:1]}
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    command = ["ansible-playbook", "-i", "localhost,", "-c", "local", str(playbook)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2 and "A path cannot stand in a systemd unit; read:" in refused.stdout
+    variables["nic_irq_metrics_file"] = "/var/lib/node_exporter/irq.prom"
+    playbook.write_text(yaml.safe_dump([play]), encoding="utf-8")
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
