@@ -260,8 +260,11 @@ def _write(place, cpus, live):
 def _read(place):
     """The mask as the kernel keeps it now; None where there is none."""
     try:
-        with open(place, "rb") as handle:
-            return cpulist.compress(handle.read(65536).decode("ascii", "replace"))
+        handle = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return cpulist.compress(os.read(handle, 65536).decode("ascii", "replace"))
+        finally:
+            os.close(handle)
     except (OSError, HostprepError):
         return None
 
