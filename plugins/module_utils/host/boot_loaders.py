@@ -146,6 +146,7 @@ class Loader:
             name for name in tree.listdir("lib/modules") or [] if tree.exists("lib/modules/%s/modules.dep" % name)
         ]
         self.folder = self._entry_folder()
+        self.source = self.folder or self.grub + "grub.cfg"  # of what is booted
 
     def tidy(self):
         self.texts.tidy(

@@ -258,6 +258,10 @@ def _foreign(machine):
     machine.put("etc/default/grub.d/a.cfg", 'GRUB_CMDLINE_LINUX="isolcpus=3"\n')
 
 
+def _stale(machine):
+    machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet isolcpus=3"))
+
+
 def _broken(machine):
     machine.put("etc/default/grub.d/a.cfg", 'GRUB_CMDLINE_LINUX="\n')
 
@@ -298,6 +302,7 @@ def _no_text(machine):
     ("spoil", "code"),
     [
         (_foreign, "kernel_arg_owned"),
+        (_stale, "kernel_arg_owned"),
         (_broken, "grub_defaults_broken"),
         (_no_isolation, "kernel_without_option"),
         (_unknown, "backend_unknown"),
