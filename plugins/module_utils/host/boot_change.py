@@ -622,8 +622,9 @@ class _Run:
         ours = {"paths": (boot_text.DROP_IN,), "tokens": boot_record.ours(self.record)}
         cmdline.refuse_foreign(args, found["owned"], ours, bootloader.tuned(self.tree))
         # what is booted may be older than the files it is made from, and the trial's entry is a copy of it
-        booted = [{"text": token, "owner": self.loader.source} for token in self.loader.next_boots()[0]]
-        cmdline.refuse_foreign(args, booted, ours)
+        booted = self.loader.next_boots()[0]
+        cmdline.refuse_foreign(args, [{"text": token, "owner": self.loader.source} for token in booted], ours)
+        cmdline.refuse_ended(booted, self.loader.source)
         defaults = boot_args.grub_files(self.tree) if self.loader.backend in ("debian", "sles") else None
         if defaults is not None:
             for path, _text in defaults:

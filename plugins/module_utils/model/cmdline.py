@@ -16,7 +16,7 @@ from .errors import HostprepError, finding
 COMMAND_LINE_SIZE = 2048  # x86 and arm64, with the NUL at its end
 TRIAL_MARK = "rke2_hostprep.trial"  # a name with a dot is a module's parameter to the kernel: nobody complains about it
 
-_TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:=[A-Za-z0-9_.,:=+/@%^~-]*)?\Z", re.ASCII)
+_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:=[A-Za-z0-9_.,:=+/@%^~-]*)?\Z", re.ASCII)
 # Given more than once on purpose, and some of them in an order.
 _REPEATED = frozenset(
     ("console", "earlycon", "earlyprintk", "hugepagesz", "hugepages", "memmap", "memblock", "ip", "modprobe.blacklist")
@@ -80,7 +80,7 @@ def _each(tokens):
                 "kernel_arg_characters",
                 "a kernel argument has a character that a shell, GRUB or the kernel reads in its own way",
                 read=repr(token)[:80],
-                allowed="name or name=value of letters, digits and _.,:=+/@%^~-, without white space and quotes",
+                allowed="name or name=value of letters, digits and _.,:=+/@%^~-, without white space and quotes, no - first",
                 cure="correct args",
             )
         name = kernel_args.name_of(token)
@@ -266,6 +266,21 @@ def refuse_foreign(wanted, configured, ours, tuned=None):
         allowed="one owner per argument",
         cure="remove it from %s, or from the plan" % _where(first["owner"]),
     )
+
+
+def refuse_ended(booted, where):
+    """Refuses a command line to which nothing can be added at its end: behind -- the kernel parses no more, and hands it to init.
+
+    booted: tokens of the entry to which ours are added; where: its path. Raises HostprepError: kernel_args_ended.
+    """
+    if "--" in booted:
+        raise HostprepError(
+            "kernel_args_ended",
+            "the command line has a --, behind which the kernel reads no argument, the trial's panic= neither",
+            read="%s in %s" % (" ".join(booted[booted.index("--") :]), _where(where)),
+            allowed="a command line without --",
+            cure="give init what it needs in another way, and remove the -- and what follows",
+        )
 
 
 def _where(owner):

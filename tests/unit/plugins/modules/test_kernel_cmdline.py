@@ -262,6 +262,10 @@ def _stale(machine):
     machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet isolcpus=3"))
 
 
+def _ended(machine):
+    machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet -- 3"))
+
+
 def _broken(machine):
     machine.put("etc/default/grub.d/a.cfg", 'GRUB_CMDLINE_LINUX="\n')
 
@@ -303,6 +307,7 @@ def _no_text(machine):
     [
         (_foreign, "kernel_arg_owned"),
         (_stale, "kernel_arg_owned"),
+        (_ended, "kernel_args_ended"),
         (_broken, "grub_defaults_broken"),
         (_no_isolation, "kernel_without_option"),
         (_unknown, "backend_unknown"),
@@ -329,6 +334,7 @@ def test_options_that_make_no_sense_are_refused(make):
     refused(machine, "committed", "args_missing")
     refused(machine, "trial", "kernel_arg_cpus", args=["isolcpus=managed_irq,2-9"])
     refused(machine, "trial", "kernel_arg_foreign", args=["root=/dev/sda"])
+    refused(machine, "trial", "kernel_arg_characters", args=["--", *ARGS])
 
 
 @pytest.mark.parametrize("name", ["trial_minutes", "panic_seconds"])
