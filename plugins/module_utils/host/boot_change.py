@@ -443,15 +443,15 @@ class _Run:
         self.done = False
         self._begin(going, trial, record, folders)
         self.done = True
-        if going == "trial":
-            self._units(trial, True, carry_out=True)
-        self._make_permanent(permanent, accept, going)
+        entries = {path: self.loader.texts.get(path) for path in once["files"]}
         try:
+            if going == "trial":
+                self._units(trial, True, carry_out=True)
+            self._make_permanent(permanent, accept, going)
             self._set_once(once, wanted_id, choose, unload, load and trial, ours)
         except HostprepError:
             if going == "trial":  # nothing is booted by what is there so far
-                self.store.save(self.before)
-                self.record = self.before
+                self._take_back(entries, now_id)
             raise
         if going != "absent":
             self.store.save(record)
@@ -480,6 +480,23 @@ class _Run:
         if load:
             tokens = self.loader.expected([*load["args"], *load["extras"]], ours)
             kexec_load(self.tree, load["kernel"], tokens, self.options["timeout"])
+
+    def _take_back(self, entries, chosen):
+        """What was there before a trial that could not be set; entries: {path: text or None}, chosen: what was to be booted once."""
+        try:
+            if self.loader.selected() != chosen:
+                self.loader.select(chosen)
+            if any(self.loader.texts.get(path) != text for path, text in entries.items()):
+                self.loader.write_trial(entries)
+            self._units(self.before["trial"], self.before != boot_record.empty(), carry_out=True)
+            self.loader.texts.drop(set(self.record["folders"]) - set(self.before["folders"]))
+        except HostprepError:
+            return  # the record says that a trial was begun: the next run goes on from there
+        self.record, self.done = self.before, False
+        if self.record == boot_record.empty():
+            self.store.remove()
+        else:
+            self.store.save(self.record)
 
     def _drop_made(self, permanent, args):
         """An /etc/kernel/cmdline that we made goes with the last of our arguments, unless someone put more into it."""

@@ -182,6 +182,29 @@ def test_kexec_where_the_loader_cannot_clear_its_entry(make, backend):
     assert machine.files() == found
 
 
+@pytest.mark.parametrize("before", [None, "committed"])
+@pytest.mark.parametrize(
+    ("backend", "abstraction", "failing", "code"),
+    [
+        ("debian", "lvm", "kexec --kexec", "kexec_failed"),
+        ("systemd-boot", "", "bootctl", "boot_command_failed"),
+    ],
+)
+def test_a_trial_that_cannot_be_set_leaves_nothing(make, backend, abstraction, failing, code, before):
+    machine = make(backend, abstraction=abstraction)
+    if before:
+        ok(machine, "present", args=OTHER, accept_untried_arguments=True)
+        machine.boot()
+        ok(machine, "present", args=OTHER)
+    found = machine.files()
+    machine.fail = {failing: "not permitted"}
+    failed = refused(machine, "trial", code, args=ARGS)
+    assert failed["changed"] is False and failed["outcome"]["state"] == ("as_planned" if before else "none")
+    assert machine.files() == found
+    machine.fail = {}
+    assert ok(machine, "trial", args=ARGS)["pending_reboot"]
+
+
 def test_a_kexec_trial_that_was_not_booted_by_kexec_fell_back(make):
     machine = make(abstraction="lvm")
     ok(machine, "trial", args=ARGS)
