@@ -36,6 +36,7 @@ from .boot_loaders import PROBE, Loader, kexec_load, kexec_unload
 from .reader import Reader
 from .tree import INTERRUPTS, Tree
 
+KEPT = ("args", "id", "boot_id", "plan", "extras")  # of a trial, by the commit
 OWNERS = ("kernel_cmdline", "kernel_cmdline_trial")
 WATCHDOG = "systemd.watchdog_sec=180"
 LEFT = (
@@ -235,11 +236,11 @@ class _Run:
                 allowed="other arguments, or retry_after_fallback: true",
                 cure="read the log of that boot (journalctl -b -1, the console), then correct the arguments or try again",
             )
-        again = here and self.outcome["state"] == "pending" and trial["method"] != "kexec"
-        by_kexec = here and self.outcome["state"] == "pending" and trial["method"] == "kexec"
-        if by_kexec and self.tree.read("sys/kernel/kexec_loaded") != "0":
-            return self._apply(self._kept(), trial)
-        if not (again or by_kexec):
+        again = here and self.outcome["state"] == "pending"
+        if again and trial["method"] != "untried":  # not booted yet: with other limits it is set anew
+            limits = self.options["trial_minutes"], self._extras(args, release)
+            again = (trial.get("minutes"), trial["extras"]) == limits
+        if not again:
             trial = self._new_trial(args, release)
         if trial["method"] == "untried":
             return self._permanent(args)
@@ -267,20 +268,21 @@ class _Run:
         boot_text.check_limits(self.options["trial_minutes"], self.options["panic_seconds"])
         self._preflight(args, release)
         self.method = self._way(release)
-        extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])
-        if self.tree.exists("dev/watchdog0"):
-            extras.append(WATCHDOG)
         return {
             "args": args,
-            "id": extras[1].partition("=")[2],
+            "id": self._id(args, release),
             "boot_id": self.boot_id,
             "kernel": release,
             "method": self.method,
-            "extras": extras,
+            "extras": self._extras(args, release),
             "minutes": self.options["trial_minutes"],
             "plan": self._judged_by(args),
             "seen": None,
         }
+
+    def _extras(self, args, release):
+        more = [WATCHDOG] if self.tree.exists("dev/watchdog0") else []
+        return boot_text.extras(self._id(args, release), self.options["panic_seconds"], more)
 
     def _id(self, args, release):
         """Of these arguments in what follows this boot: the same in check mode and in the run."""
@@ -359,14 +361,14 @@ class _Run:
         self._stuck(trial)
         self._room()
         seen = cmdline.booted(self.tokens)
-        entry = {key: trial[key] for key in ("args", "id", "boot_id", "plan")}
+        entry = {key: trial[key] for key in KEPT}
         self._apply(args, None, entry, lambda boots: self._refuse_other(seen, boots, trial["extras"]), "commit")
 
     def _settle(self, args):
         """Arguments that are booted and committed: whatever else of a trial is left goes."""
         entry = self.record["committed"] or self.record["trial"]
         if self.record["going"] == "commit":
-            entry = {key: self.record["trial"][key] for key in ("args", "id", "boot_id", "plan")}
+            entry = {key: self.record["trial"][key] for key in KEPT}
         wanted = self.loader.expected(args, boot_record.ours(self.record))
         self._apply(args, None, entry, lambda boots: self._refuse_other(wanted, boots, ()), "commit")
         self._judge(entry)
@@ -414,7 +416,8 @@ class _Run:
         theirs = now_id and not _is_ours(now_id)
         choose = now_id != wanted_id and not (wanted_id is None and (now_id is None or theirs))
         loaded = self.tree.read("sys/kernel/kexec_loaded") == "1"
-        load = method == "kexec" and not loaded and self.root.live
+        set_already = self.record["going"] is None and self.record["trial"] == trial
+        load = method == "kexec" and not (loaded and set_already) and self.root.live
         unload = (
             method != "kexec" and (self.record["trial"] or {}).get("method") == "kexec" and loaded and self.root.live
         )
@@ -838,6 +841,8 @@ class _Run:
         if not plan or any(token not in self.tokens for token in entry["args"]):
             return
         seen = bootloader.seen(self.tree)
+        if "%s=%s" % (cmdline.TRIAL_MARK, entry["id"]) in self.tokens:
+            seen["cmdline"] = " ".join(cmdline.without(self.tokens, entry.get("extras", ())))
         seen.update(kernel_log=self._kernel_log(), managed=self._managed())
         self.checks = boot_judge.judge(plan, seen)
 

@@ -182,6 +182,43 @@ def test_kexec_where_the_loader_cannot_clear_its_entry(make, backend):
     assert machine.files() == found
 
 
+def test_arguments_that_the_trials_entry_carries_too(make):
+    machine = make()
+    args = [*ARGS, "panic=10"]
+    ok(machine, "trial", args=args)
+    machine.boot()
+    running = ok(machine, "trial", args=args)
+    assert running["outcome"]["state"] == "trial" and not running["pending_reboot"]
+    assert running["checks"][0]["verdict"] == "ok", running["checks"]
+    assert ok(machine, "committed")["outcome"]["state"] == "as_planned"
+    assert "panic=10" in machine.boot() and ok(machine, "trial", args=args)["changed"] is False
+
+
+def test_limits_that_were_given_anew_are_those_of_the_trial(make):
+    machine = make()
+    ok(machine, "trial", args=ARGS, trial_minutes=5)
+    foretold = ok(machine, "trial", args=ARGS, trial_minutes=60, _ansible_check_mode=True, _ansible_diff=True)
+    done = ok(machine, "trial", args=ARGS, trial_minutes=60, _ansible_diff=True)
+    assert foretold["changed"] and done["changed"] and done["diff"] == foretold["diff"]
+    assert "OnBootSec=60min" in machine.get("etc/systemd/system/rke2-hostprep-trial.timer")
+    assert ok(machine, "trial", args=ARGS, trial_minutes=60, panic_seconds=9)["changed"]
+    assert ok(machine, "trial", args=ARGS, trial_minutes=60, panic_seconds=9)["changed"] is False
+    refused(machine, "trial", "trial_limit_invalid", args=ARGS, trial_minutes=0)
+    assert "panic=9" in machine.boot()
+
+
+def test_what_kexec_loaded_is_the_trial_that_was_asked_for_last(make):
+    machine = make(abstraction="lvm")
+    ok(machine, "trial", args=OTHER)
+    ok(machine, "trial", args=ARGS)
+    assert booted(machine.loaded.split(), ARGS)
+    ok(machine, "trial", args=ARGS, panic_seconds=9)
+    assert "panic=9" in machine.loaded.split()
+    assert ok(machine, "trial", args=ARGS, panic_seconds=9)["changed"] is False
+    assert booted(machine.boot(firmware=False), ARGS)
+    assert ok(machine, "committed")["changed"]
+
+
 @pytest.mark.parametrize("before", [None, "committed"])
 @pytest.mark.parametrize(
     ("backend", "abstraction", "failing", "code"),
