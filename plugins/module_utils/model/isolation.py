@@ -263,12 +263,13 @@ def _irqbalance(plan, services, wanted, found):
     if wanted["irqbalance"] == "mask":
         found["units"].append({"name": "irqbalance.service", "masked": True, "state": "stopped"})
     elif wanted["irqbalance"] == "ban":
-        # A file of its own, read after the distribution's: what others write there stays theirs. The older variable is emptied
-        # because irqbalance prefers it.
+        # A file of its own, read after the distribution's: what others write there stays theirs. Up to 1.7 irqbalance knows the mask
+        # alone (up to 1.6 an empty one bans nothing), and later ones prefer it to the list: it is said twice.
+        mask = cpulist.to_mask(plan["isolated"])
         _own(
             found,
             IRQBALANCE_ENVIRONMENT,
-            "IRQBALANCE_BANNED_CPUS=\nIRQBALANCE_BANNED_CPULIST=%s\n" % plan["isolated"],
+            "IRQBALANCE_BANNED_CPUS=%s\nIRQBALANCE_BANNED_CPULIST=%s\n" % (mask, plan["isolated"]),
         )
         path = drop_in("irqbalance.service")
         _own(found, path, "[Service]\nEnvironmentFile=%s\n" % IRQBALANCE_ENVIRONMENT)

@@ -144,7 +144,9 @@ def test_irqbalance_is_masked():
 def test_irqbalance_gets_a_ban_list_of_its_own_file():
     found = made(host(), irqbalance="ban")
     files = contents(found)
-    assert files[isolation.IRQBALANCE_ENVIRONMENT].endswith("IRQBALANCE_BANNED_CPUS=\nIRQBALANCE_BANNED_CPULIST=2-7\n")
+    assert files[isolation.IRQBALANCE_ENVIRONMENT].endswith(
+        "IRQBALANCE_BANNED_CPUS=000000fc\nIRQBALANCE_BANNED_CPULIST=2-7\n"
+    )
     assert files[isolation.drop_in("irqbalance.service")].endswith(
         "EnvironmentFile=/etc/default/lo0-rke2-hostprep-irqbalance\n"
     )
