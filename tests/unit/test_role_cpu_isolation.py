@@ -41,7 +41,9 @@ module.exit_json(**answer)
 KERNEL = """
 state = module.params["state"]
 known = world["outcome"]
-if state == "committed":
+if world.get("refuses"):
+    answer.update(failed=True, msg="the boot loader is unknown", code="backend_unknown")
+elif state == "committed":
     if known != "trial":
         answer.update(failed=True, msg="not in the trial", code="not_in_trial")
     elif not module.check_mode:
@@ -230,6 +232,11 @@ def test_check_mode_of_the_command_line_is_that_of_the_keyword(collections, tmp_
     cases = [case for case in GOES_WELL if case[1] and not case[2]]
     found, output = play(collections, tmp_path, [(case[0], False, None, case[3]) for case in cases], "--check")
     assert found == [case[4:] for case in cases], output
+
+
+def test_what_kernel_cmdline_refuses_is_refused_before_the_first_write(collections, tmp_path):
+    _found, output = play(collections, tmp_path, [(REBOOTS, False, None, {"refuses": True})])
+    assert json.loads((tmp_path / "world-00").read_text())["calls"] == [TRIAL], output
 
 
 def test_what_goes_wrong_with_a_reboot(collections, tmp_path):

@@ -255,7 +255,9 @@ def test_a_profile_that_owns_arguments_or_interrupts_is_not_replaced_unasked(swi
     ):
         assert words in caught.value.read
     assert "ps_blacklist" not in caught.value.read and "ignore_ce" not in caught.value.read
-    assert "/etc/tuned/active_profile" in contents(made(services, tuned=switch, tuned_replace=True))
+    found = made(services, tuned=switch, tuned_replace=True)
+    assert "/etc/tuned/active_profile" in contents(found)
+    assert found["files_first"] and not made(host())["files_first"]  # it owns nohz_full until tuned has ours
 
 
 def test_a_profile_that_is_kept_is_named():
