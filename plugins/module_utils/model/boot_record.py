@@ -22,6 +22,7 @@ from .errors import HostprepError
 
 VERSION = 1
 GOING = (None, "trial", "commit", "present", "absent")
+STATES = ("none", "pending", "trial", "as_planned", "fallback")
 HISTORY = 20  # boots that are remembered
 
 
