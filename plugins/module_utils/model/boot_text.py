@@ -436,13 +436,18 @@ def trial_menu(grub_cfg, release, tokens, alone, added=()):
 
 
 def with_trial_menu(custom, menu):
-    """custom.cfg (None where there is none) with a trial's menuentry before what is there; menu None: as it was, None for no file."""
+    """custom.cfg (None where there is none) with a trial's menuentry before what is there; menu None: as it was, None for no file.
+
+    The entry is there in the boot that was told to take it, and in no other: a default that counts entries (GRUB_DEFAULT=2) would else
+    be another entry than before, or the trial itself, again and again.
+    """
     block = _SHELL_BLOCK.search(custom or "")
     made = custom is None or (block is not None and _MADE in block.group(0))
     rest = _SHELL_BLOCK.sub("", custom or "", count=1)
     if menu is None:
         return None if made and not rest else rest
-    return _SHELL_BEGIN + (_MADE if made else "") + menu + _SHELL_END + rest
+    chosen = 'if [ "${default}" = "%s" ]; then\n%sfi\n' % (TRIAL_ID, menu)
+    return _SHELL_BEGIN + (_MADE if made else "") + chosen + _SHELL_END + rest
 
 
 # -- GRUB's environment block ------------------------------------------------------------------------------------------------

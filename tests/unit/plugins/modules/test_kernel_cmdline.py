@@ -182,6 +182,24 @@ def test_kexec_where_the_loader_cannot_clear_its_entry(make, backend):
     assert machine.files() == found
 
 
+@pytest.mark.parametrize(
+    "custom", [None, "menuentry 'Theirs' {\n\tlinux\t/boot/vmlinuz-%s root=UUID=1 theirs\n}\n" % RELEASE]
+)
+def test_a_default_that_counts_entries_is_never_the_trial(make, custom):
+    """GRUB takes entry 0 where GRUB_DEFAULT counts further than there are entries."""
+    machine = make()
+    machine.default = 2  # behind the kernel's two: their own entry, or one that is gone
+    if custom:
+        machine.put("boot/grub/custom.cfg", custom)
+    old = machine.boot()
+    assert ("theirs" in old) is bool(custom)
+    ok(machine, "trial", args=ARGS)
+    assert booted(machine.boot(), ARGS)
+    assert machine.boot() == old == machine.boot()
+    ok(machine, "absent")
+    assert machine.get("boot/grub/custom.cfg") == custom
+
+
 def test_arguments_that_the_trials_entry_carries_too(make):
     machine = make()
     args = [*ARGS, "panic=10"]
