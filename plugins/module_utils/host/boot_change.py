@@ -402,10 +402,9 @@ class _Run:
         permanent = self.loader.permanent(args, ours)
         self._drop_made(permanent, args)
         if (
-            self.record["going"] in ("commit", "present", "absent")
-            and not permanent["files"]
-            and self.loader.grub
-            and self.loader.backend != "el"
+            not permanent["files"]
+            and self.loader.made_from_sources()
+            and (self.record["going"] in ("commit", "present", "absent") or self._lost(args))
         ):
             permanent["generate"] = ["grub-mkconfig" if self.loader.backend == "debian" else "grub2-mkconfig"]
         method = trial and trial["method"]
@@ -483,6 +482,10 @@ class _Run:
         if load:
             tokens = self.loader.expected([*load["args"], *load["extras"]], ours)
             kexec_load(self.tree, load["kernel"], tokens, self.options["timeout"])
+
+    def _lost(self, args):
+        """Whether grub.cfg has not what its sources have of ours: another's hand made it, or files that come after ours."""
+        return self.root.live and any(set(args).difference(tokens) for tokens in self.loader.next_boots())
 
     def _take_back(self, entries, chosen):
         """What was there before a trial that could not be set; entries: {path: text or None}, chosen: what was to be booted once."""

@@ -148,6 +148,10 @@ class Loader:
         self.folder = self._entry_folder()
         self.source = self.folder or self.grub + "grub.cfg"  # of what is booted
 
+    def made_from_sources(self):
+        """Whether what is booted is generated (grub.cfg), and can be older than its sources."""
+        return self.folder is None
+
     def tidy(self):
         self.texts.tidy(
             one

@@ -200,6 +200,29 @@ def test_a_default_that_counts_entries_is_never_the_trial(make, custom):
     assert machine.get("boot/grub/custom.cfg") == custom
 
 
+@pytest.mark.parametrize("state", ["trial", "committed", "present"])
+@pytest.mark.parametrize("backend", ["debian", "sles"])
+def test_a_grub_cfg_that_lost_what_was_committed_is_made_anew(make, backend, state):
+    machine = make(backend)
+    path = machine.grub + "/grub.cfg"
+    stock = machine.get(path)
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+    ok(machine, "committed")
+    machine.boot()
+    machine.put(path, stock)  # a backup that was put back, or a tool that writes the file by itself
+    foretold = ok(machine, state, args=ARGS, _ansible_check_mode=True)
+    done = ok(machine, state, args=ARGS)
+    assert foretold["changed"] and done["changed"] and not done["pending_reboot"]
+    assert booted(machine.boot(), ARGS)
+    assert ok(machine, state, args=ARGS)["changed"] is False
+    if backend == "debian":
+        machine.put("etc/default/grub.d/zzz.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
+        machine.put(path, machine.menu())
+        found = refused(machine, state, "commit_differs", args=ARGS)
+        assert ARGS[0] in found["read"]
+
+
 def test_arguments_that_the_trials_entry_carries_too(make):
     machine = make()
     args = [*ARGS, "panic=10"]
