@@ -267,6 +267,7 @@ class _Run:
     def _new_trial(self, args, release):
         boot_text.check_limits(self.options["trial_minutes"], self.options["panic_seconds"])
         self._preflight(args, release)
+        self._refuse_waiting()
         self.method = self._way(release)
         return {
             "args": args,
@@ -659,6 +660,19 @@ class _Run:
         if not self.options["accept_tpm_binding"]:
             tpm.refuse_bound(tpm.bindings(self.tree.read("etc/crypttab"), self._luks_headers()))
         self._room()
+
+    def _refuse_waiting(self):
+        """A boot loader at which someone has to press a key brings no machine back alone."""
+        found = self.loader.waits()
+        if found and not self.options["accept_untried_arguments"]:
+            raise HostprepError(
+                "boot_waits",
+                "the boot loader's menu waits for a key, so that neither the trial nor the way back from it is booted without a hand",
+                read="%s in /%s" % (found[1], found[0]),
+                allowed="a menu that goes on after some seconds",
+                cure="give GRUB_TIMEOUT (GRUB_RECORDFAIL_TIMEOUT, the timeout in loader.conf) seconds and generate grub.cfg, or stand at the "
+                "console and set accept_untried_arguments: true",
+            )
 
     def _luks_headers(self):
         if not self.root.live:

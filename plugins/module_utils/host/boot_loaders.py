@@ -152,6 +152,12 @@ class Loader:
         """Whether what is booted is generated (grub.cfg), and can be older than its sources."""
         return self.folder is None
 
+    def waits(self):
+        """(path, line) by which the boot loader waits for a key; None where it goes on by itself."""
+        path = self.grub + "grub.cfg" if self.grub else self.folder[: -len("entries")] + "loader.conf"
+        line = boot_text.waits(self.tree.read(path) or "")
+        return (path, line) if line else None
+
     def tidy(self):
         self.texts.tidy(
             one

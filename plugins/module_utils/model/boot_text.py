@@ -344,6 +344,15 @@ _SHELL_END = "### END lo0.rke2_hostprep trial ###\n"
 _SHELL_BLOCK = re.compile(re.escape(_SHELL_BEGIN) + ".*?" + re.escape(_SHELL_END), re.S)
 
 
+_WAITS = re.compile(r"^[ \t]*(?:set timeout=-[0-9]+|timeout[ \t]+menu-force)[ \t]*$", re.M)
+
+
+def waits(text):
+    """The line of a grub.cfg or a loader.conf by which the menu waits for a key, at every boot or after one that failed; None for none."""
+    found = _WAITS.search(text)
+    return found.group(0).strip() if found else None
+
+
 def menu_entries(grub_cfg):
     """[{"kernel": path or None, "args": text, "body": [line], "recovery": bool, "access": text}] of every menuentry, submenus' own too.
 

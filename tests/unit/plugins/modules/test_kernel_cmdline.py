@@ -367,6 +367,12 @@ def _ended(machine):
     machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet -- 3"))
 
 
+def _waits(machine):
+    machine.put(
+        "boot/grub/grub.cfg", "if [ x$feature_timeout_style = xy ] ; then\n  set timeout=-1\nfi\n" + machine.menu()
+    )
+
+
 def _broken(machine):
     machine.put("etc/default/grub.d/a.cfg", 'GRUB_CMDLINE_LINUX="\n')
 
@@ -408,6 +414,7 @@ def _no_text(machine):
     [
         (_foreign, "kernel_arg_owned"),
         (_stale, "kernel_arg_owned"),
+        (_waits, "boot_waits"),
         (_ended, "kernel_args_ended"),
         (_broken, "grub_defaults_broken"),
         (_no_isolation, "kernel_without_option"),
@@ -427,6 +434,17 @@ def test_what_cannot_be_done_is_refused_with_nothing_written(make, spoil, code):
     refused(machine, "trial", code, args=ARGS)
     booted_files = {name: data for name, data in machine.files().items() if name.startswith(("boot/", "etc/default"))}
     assert booted_files == {name: data for name, data in found.items() if name.startswith(("boot/", "etc/default"))}
+
+
+def test_a_menu_that_waits_for_a_key_needs_someone_at_the_console(make):
+    machine = make()
+    _waits(machine)
+    assert ok(machine, "trial", args=ARGS, accept_untried_arguments=True)["method"] == "one_shot"
+    machine = make("systemd-boot", "other")
+    machine.put("boot/efi/loader/loader.conf", "#timeout menu-force\ntimeout 3\n")
+    ok(machine, "trial", args=ARGS, _ansible_check_mode=True)
+    machine.put("boot/efi/loader/loader.conf", "timeout menu-force\n")
+    refused(machine, "trial", "boot_waits", args=ARGS)
 
 
 def test_options_that_make_no_sense_are_refused(make):
