@@ -214,10 +214,22 @@ class Loader:
         return found
 
     def pending_kernel(self):
-        """Release that the default entry of grub.cfg boots, where that is another; None where it is not known."""
-        if self.folder is not None or self.kernel is None:
+        """Release that the default entry boots, where that is another; None where it is not known."""
+        if self.kernel is None:
             return None
-        return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
+        if self.folder is None:
+            return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
+        return boot_text.pending_entry(self._entries(), self.kernel, self._default_entries())
+
+    def _default_entries(self):
+        """Ids and patterns by which an entry is chosen, in their order; none where the newest is booted."""
+        if self.backend == "el":
+            saved = dict(boot_text.block_entries(self._block() or b"")).get("saved_entry")
+            return (saved,) if saved and saved != "0" else ()
+        lines = (self.tree.read(self.folder[: -len("entries")] + "loader.conf") or "").splitlines()
+        said = [line.split()[1] for line in lines if line.split()[:1] == ["default"] and len(line.split()) == 2]
+        variable = boot_args.loader_variable(self.tree, "LoaderEntryDefault")
+        return tuple(([variable] if variable else []) + said[-1:])
 
     # -- for good
 

@@ -10,6 +10,7 @@ Three shapes. A file that is ours as a whole (Debian's drop-in). A marked block 
 
 from __future__ import annotations
 
+import fnmatch
 import re
 
 from . import shell_values
@@ -252,6 +253,28 @@ def running_entry(entries, release):
             cure="remove entries that are left over, or install the running kernel again",
         )
     return found[0]
+
+
+def pending_entry(entries, release, chosen=()):
+    """Release of the entry that is booted unless told, where that is not the running one; None where it is, or is unknown.
+
+    entries: {file name: text}. chosen: ids and patterns by which the boot loader chooses, the first that fits; without any it takes the
+    newest version (grub2's blscfg and systemd-boot sort alike there).
+    """
+    known = {name[: -len(".conf")]: release_of(text) for name, text in entries.items() if not trial_name(name)}
+    known = {name: found for name, found in known.items() if found and "rescue" not in name}
+    for pattern in chosen or ("*",):
+        pattern = pattern[: -len(".conf")] if pattern.endswith(".conf") else pattern
+        fitting = [found for name, found in known.items() if fnmatch.fnmatchcase(name, pattern)]
+        if fitting:
+            newest = max(fitting, key=_version)
+            return newest if newest != release else None
+    return None
+
+
+def _version(release):
+    """Numbers compare as numbers, and are newer than words."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"[0-9]+|[a-z]+", release)]
 
 
 _TRIAL_SUFFIX = (

@@ -322,6 +322,23 @@ def test_a_kernel_package_between_trial_and_commit(make):
     )
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_newer_kernel_that_waits_for_a_reboot_is_reported(make, backend):
+    machine = make(backend)
+    assert ok(machine, "trial", args=ARGS, _ansible_check_mode=True)["pending_kernel"] is None
+    machine.install(NEWER)
+    found = ok(machine, "trial", args=ARGS)
+    assert found["pending_kernel"] == NEWER and "kernel_pending" in {one["code"] for one in found["findings"]}
+    assert booted(machine.boot(), ARGS) and machine.get("proc/sys/kernel/osrelease") == RELEASE + "\n"
+    if backend == "el":
+        block = boot_text.with_entry(fake_boot.BLOCK, "saved_entry", "m-" + RELEASE)
+        machine.put("boot/grub2/grubenv", block)
+    elif backend == "systemd-boot":
+        machine.put("boot/efi/loader/loader.conf", "default m-%s*\n" % RELEASE)
+    if machine.grub != "boot/grub" and backend != "sles":
+        assert ok(machine, "trial", args=ARGS)["pending_kernel"] is None  # the default is the running one
+
+
 def test_absent_when_the_running_kernel_is_no_longer_on_the_disk(make):
     machine = make()
     ok(machine, "present", args=ARGS, accept_untried_arguments=True)
