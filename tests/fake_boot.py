@@ -46,6 +46,7 @@ class Machine:
         self.fail = {}
         self.boots = 0
         self.loaded = None
+        self.default = 0  # GRUB_DEFAULT: an index counts the entries as the menu has them in that boot
         self.log = None
         self.grub = {"debian": "boot/grub", "sles": "boot/grub2", "el": "boot/grub2"}.get(backend)
         self.put("etc/os-release", OS_RELEASE[backend])
@@ -239,10 +240,17 @@ class Machine:
         return found.group(1).decode() if found and found.group(1) else None
 
     def by_grub(self):
-        menu = self.get(self.grub + "/grub.cfg") + (self.get(self.grub + "/custom.cfg") or "")
-        entries = re.findall(r"^menuentry '[^']*'(?: --id (\S+))? \{\n(.*?)^\}", menu, re.M | re.S)
         chosen = self.next_entry()
-        body = next((body for name, body in entries if name and name == chosen), entries[0][1])
+        menu = self.get(self.grub + "/grub.cfg") + (self.get(self.grub + "/custom.cfg") or "")
+        menu = re.sub(
+            r'^if \[ "\$\{default\}" = "([^"]*)" \]; then\n(.*?)^fi\n',
+            lambda found: found.group(2) if found.group(1) == chosen else "",
+            menu,
+            flags=re.M | re.S,
+        )
+        entries = re.findall(r"^menuentry '[^']*'(?: --id (\S+))? \{\n(.*?)^\}", menu, re.M | re.S)
+        default = entries[self.default if self.default < len(entries) else 0][1]
+        body = next((body for name, body in entries if name and name == chosen), default)
         kernel, args = re.search(r"linux\t(\S+) (.*)", body).groups()
         self.put("proc/sys/kernel/osrelease", kernel.rpartition("vmlinuz-")[2] + "\n")
         return "BOOT_IMAGE=%s %s" % (kernel, args)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,7 +42,9 @@ module.exit_json(**answer)
 KERNEL = """
 state = module.params["state"]
 known = world["outcome"]
-if state == "committed":
+if world.get("refuses"):
+    answer.update(failed=True, msg="the boot loader is unknown", code="backend_unknown")
+elif state == "committed":
     if known != "trial":
         answer.update(failed=True, msg="not in the trial", code="not_in_trial")
     elif not module.check_mode:
@@ -72,7 +75,15 @@ else:
 """
 ANY = {"type": "raw"}
 KERNEL_OPTIONS = dict.fromkeys(
-    ("plan", "trial_minutes", "accept_untested_backend", "accept_untried_arguments", "retry_after_fallback"), ANY
+    (
+        "plan",
+        "trial_minutes",
+        "accept_untested_backend",
+        "accept_untried_arguments",
+        "accept_tpm_binding",
+        "retry_after_fallback",
+    ),
+    ANY,
 )
 MODULES = {
     "host_files": (
@@ -230,6 +241,18 @@ def test_check_mode_of_the_command_line_is_that_of_the_keyword(collections, tmp_
     cases = [case for case in GOES_WELL if case[1] and not case[2]]
     found, output = play(collections, tmp_path, [(case[0], False, None, case[3]) for case in cases], "--check")
     assert found == [case[4:] for case in cases], output
+
+
+def test_whatever_yes_a_refusal_asks_for_can_be_given():
+    module = (TOP / "plugins/modules/kernel_cmdline.py").read_text()
+    options = re.findall(r'^            "((?:accept|retry)_\w+)"', module, re.MULTILINE)
+    task = (TOP / "roles/cpu_isolation/tasks/kernel_args.yml").read_text()
+    assert len(options) >= 4 and [name for name in options if name + ': "{{ cpu_isolation_' + name not in task] == []
+
+
+def test_what_kernel_cmdline_refuses_is_refused_before_the_first_write(collections, tmp_path):
+    _found, output = play(collections, tmp_path, [(REBOOTS, False, None, {"refuses": True})])
+    assert json.loads((tmp_path / "world-00").read_text())["calls"] == [TRIAL], output
 
 
 def test_what_goes_wrong_with_a_reboot(collections, tmp_path):

@@ -36,6 +36,7 @@ from .boot_loaders import PROBE, Loader, kexec_load, kexec_unload
 from .reader import Reader
 from .tree import INTERRUPTS, Tree
 
+KEPT = ("args", "id", "boot_id", "plan", "extras")  # of a trial, by the commit
 OWNERS = ("kernel_cmdline", "kernel_cmdline_trial")
 WATCHDOG = "systemd.watchdog_sec=180"
 LEFT = (
@@ -235,11 +236,11 @@ class _Run:
                 allowed="other arguments, or retry_after_fallback: true",
                 cure="read the log of that boot (journalctl -b -1, the console), then correct the arguments or try again",
             )
-        again = here and self.outcome["state"] == "pending" and trial["method"] != "kexec"
-        by_kexec = here and self.outcome["state"] == "pending" and trial["method"] == "kexec"
-        if by_kexec and self.tree.read("sys/kernel/kexec_loaded") != "0":
-            return self._apply(self._kept(), trial)
-        if not (again or by_kexec):
+        again = here and self.outcome["state"] == "pending"
+        if again and trial["method"] != "untried":  # not booted yet: with other limits it is set anew
+            limits = self.options["trial_minutes"], self._extras(args, release)
+            again = (trial.get("minutes"), trial["extras"]) == limits
+        if not again:
             trial = self._new_trial(args, release)
         if trial["method"] == "untried":
             return self._permanent(args)
@@ -266,21 +267,23 @@ class _Run:
     def _new_trial(self, args, release):
         boot_text.check_limits(self.options["trial_minutes"], self.options["panic_seconds"])
         self._preflight(args, release)
+        self._refuse_waiting()
         self.method = self._way(release)
-        extras = boot_text.extras(self._id(args, release), self.options["panic_seconds"])
-        if self.tree.exists("dev/watchdog0"):
-            extras.append(WATCHDOG)
         return {
             "args": args,
-            "id": extras[1].partition("=")[2],
+            "id": self._id(args, release),
             "boot_id": self.boot_id,
             "kernel": release,
             "method": self.method,
-            "extras": extras,
+            "extras": self._extras(args, release),
             "minutes": self.options["trial_minutes"],
             "plan": self._judged_by(args),
             "seen": None,
         }
+
+    def _extras(self, args, release):
+        more = [WATCHDOG] if self.tree.exists("dev/watchdog0") else []
+        return boot_text.extras(self._id(args, release), self.options["panic_seconds"], more)
 
     def _id(self, args, release):
         """Of these arguments in what follows this boot: the same in check mode and in the run."""
@@ -359,14 +362,14 @@ class _Run:
         self._stuck(trial)
         self._room()
         seen = cmdline.booted(self.tokens)
-        entry = {key: trial[key] for key in ("args", "id", "boot_id", "plan")}
+        entry = {key: trial[key] for key in KEPT}
         self._apply(args, None, entry, lambda boots: self._refuse_other(seen, boots, trial["extras"]), "commit")
 
     def _settle(self, args):
         """Arguments that are booted and committed: whatever else of a trial is left goes."""
         entry = self.record["committed"] or self.record["trial"]
         if self.record["going"] == "commit":
-            entry = {key: self.record["trial"][key] for key in ("args", "id", "boot_id", "plan")}
+            entry = {key: self.record["trial"][key] for key in KEPT}
         wanted = self.loader.expected(args, boot_record.ours(self.record))
         self._apply(args, None, entry, lambda boots: self._refuse_other(wanted, boots, ()), "commit")
         self._judge(entry)
@@ -400,10 +403,9 @@ class _Run:
         permanent = self.loader.permanent(args, ours)
         self._drop_made(permanent, args)
         if (
-            self.record["going"] in ("commit", "present", "absent")
-            and not permanent["files"]
-            and self.loader.grub
-            and self.loader.backend != "el"
+            not permanent["files"]
+            and self.loader.made_from_sources()
+            and (self.record["going"] in ("commit", "present", "absent") or self._lost(args))
         ):
             permanent["generate"] = ["grub-mkconfig" if self.loader.backend == "debian" else "grub2-mkconfig"]
         method = trial and trial["method"]
@@ -414,7 +416,8 @@ class _Run:
         theirs = now_id and not _is_ours(now_id)
         choose = now_id != wanted_id and not (wanted_id is None and (now_id is None or theirs))
         loaded = self.tree.read("sys/kernel/kexec_loaded") == "1"
-        load = method == "kexec" and not loaded and self.root.live
+        set_already = self.record["going"] is None and self.record["trial"] == trial
+        load = method == "kexec" and not (loaded and set_already) and self.root.live
         unload = (
             method != "kexec" and (self.record["trial"] or {}).get("method") == "kexec" and loaded and self.root.live
         )
@@ -443,15 +446,15 @@ class _Run:
         self.done = False
         self._begin(going, trial, record, folders)
         self.done = True
-        if going == "trial":
-            self._units(trial, True, carry_out=True)
-        self._make_permanent(permanent, accept, going)
+        entries = {path: self.loader.texts.get(path) for path in once["files"]}
         try:
+            if going == "trial":
+                self._units(trial, True, carry_out=True)
+            self._make_permanent(permanent, accept, going)
             self._set_once(once, wanted_id, choose, unload, load and trial, ours)
         except HostprepError:
             if going == "trial":  # nothing is booted by what is there so far
-                self.store.save(self.before)
-                self.record = self.before
+                self._take_back(entries, now_id)
             raise
         if going != "absent":
             self.store.save(record)
@@ -480,6 +483,27 @@ class _Run:
         if load:
             tokens = self.loader.expected([*load["args"], *load["extras"]], ours)
             kexec_load(self.tree, load["kernel"], tokens, self.options["timeout"])
+
+    def _lost(self, args):
+        """Whether grub.cfg has not what its sources have of ours: another's hand made it, or files that come after ours."""
+        return self.root.live and any(set(args).difference(tokens) for tokens in self.loader.next_boots())
+
+    def _take_back(self, entries, chosen):
+        """What was there before a trial that could not be set; entries: {path: text or None}, chosen: what was to be booted once."""
+        try:
+            if self.loader.selected() != chosen:
+                self.loader.select(chosen)
+            if any(self.loader.texts.get(path) != text for path, text in entries.items()):
+                self.loader.write_trial(entries)
+            self._units(self.before["trial"], self.before != boot_record.empty(), carry_out=True)
+            self.loader.texts.drop(set(self.record["folders"]) - set(self.before["folders"]))
+        except HostprepError:
+            return  # the record says that a trial was begun: the next run goes on from there
+        self.record, self.done = self.before, False
+        if self.record == boot_record.empty():
+            self.store.remove()
+        else:
+            self.store.save(self.record)
 
     def _drop_made(self, permanent, args):
         """An /etc/kernel/cmdline that we made goes with the last of our arguments, unless someone put more into it."""
@@ -621,6 +645,10 @@ class _Run:
             raise _unreadable("/" + path, why)
         ours = {"paths": (boot_text.DROP_IN,), "tokens": boot_record.ours(self.record)}
         cmdline.refuse_foreign(args, found["owned"], ours, bootloader.tuned(self.tree))
+        # what is booted may be older than the files it is made from, and the trial's entry is a copy of it
+        booted = self.loader.next_boots()[0]
+        cmdline.refuse_foreign(args, [{"text": token, "owner": self.loader.source} for token in booted], ours)
+        cmdline.refuse_ended(booted, self.loader.source)
         defaults = boot_args.grub_files(self.tree) if self.loader.backend in ("debian", "sles") else None
         if defaults is not None:
             for path, _text in defaults:
@@ -632,6 +660,19 @@ class _Run:
         if not self.options["accept_tpm_binding"]:
             tpm.refuse_bound(tpm.bindings(self.tree.read("etc/crypttab"), self._luks_headers()))
         self._room()
+
+    def _refuse_waiting(self):
+        """A boot loader at which someone has to press a key brings no machine back alone."""
+        found = self.loader.waits()
+        if found and not self.options["accept_untried_arguments"]:
+            raise HostprepError(
+                "boot_waits",
+                "the boot loader's menu waits for a key, so that neither the trial nor the way back from it is booted without a hand",
+                read="%s in /%s" % (found[1], found[0]),
+                allowed="a menu that goes on after some seconds",
+                cure="give GRUB_TIMEOUT (GRUB_RECORDFAIL_TIMEOUT, the timeout in loader.conf) seconds and generate grub.cfg, or stand at the "
+                "console and set accept_untried_arguments: true",
+            )
 
     def _luks_headers(self):
         if not self.root.live:
@@ -817,6 +858,8 @@ class _Run:
         if not plan or any(token not in self.tokens for token in entry["args"]):
             return
         seen = bootloader.seen(self.tree)
+        if "%s=%s" % (cmdline.TRIAL_MARK, entry["id"]) in self.tokens:
+            seen["cmdline"] = " ".join(cmdline.without(self.tokens, entry.get("extras", ())))
         seen.update(kernel_log=self._kernel_log(), managed=self._managed())
         self.checks = boot_judge.judge(plan, seen)
 

@@ -28,8 +28,8 @@ def history(top=""):
     return kept if isinstance(kept, list) else []
 
 
-def compare(top=""):
-    """(record, outcome) of this boot, which is kept. Raises HostprepError for a damaged record, OSError."""
+def now(top=""):
+    """(record, outcome, id) of this boot. Raises HostprepError for a damaged record, OSError."""
     with open(top + HOME + "/boot.json", "rb") as stream:
         text = stream.read().decode("utf-8", "replace")
     try:
@@ -41,7 +41,22 @@ def compare(top=""):
         tokens = kernel_args.split(stream.read())
     with open(top + "/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
         boot_id = stream.read().strip()
-    found = boot_record.outcome(record, tokens, boot_id)
+    return record, boot_record.outcome(record, tokens, boot_id), boot_id
+
+
+def state(top=""):
+    """What this boot made of what was asked for, a word of boot_record.STATES; None where that cannot be known."""
+    try:
+        return now(top)[1]["state"]
+    except FileNotFoundError:
+        return None if os.path.exists(top + HOME + "/boot.json") else "none"
+    except (HostprepError, OSError):  # the program below says why
+        return None
+
+
+def compare(top=""):
+    """(record, outcome) of this boot, which is kept. Raises HostprepError for a damaged record, OSError."""
+    record, found, boot_id = now(top)
     kept = {"schema_version": 1, "boots": boot_record.remembered(history(top), record, found, boot_id)}
     text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
     atomic.write_one(top + HOME + "/boot-outcome.json", text.encode("utf-8"), 0o600, TOKEN)

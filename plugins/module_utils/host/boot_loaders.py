@@ -146,6 +146,17 @@ class Loader:
             name for name in tree.listdir("lib/modules") or [] if tree.exists("lib/modules/%s/modules.dep" % name)
         ]
         self.folder = self._entry_folder()
+        self.source = self.folder or self.grub + "grub.cfg"  # of what is booted
+
+    def made_from_sources(self):
+        """Whether what is booted is generated (grub.cfg), and can be older than its sources."""
+        return self.folder is None
+
+    def waits(self):
+        """(path, line) by which the boot loader waits for a key; None where it goes on by itself."""
+        path = self.grub + "grub.cfg" if self.grub else self.folder[: -len("entries")] + "loader.conf"
+        line = boot_text.waits(self.tree.read(path) or "")
+        return (path, line) if line else None
 
     def tidy(self):
         self.texts.tidy(
@@ -203,10 +214,22 @@ class Loader:
         return found
 
     def pending_kernel(self):
-        """Release that the default entry of grub.cfg boots, where that is another; None where it is not known."""
-        if self.folder is not None or self.kernel is None:
+        """Release that the default entry boots, where that is another; None where it is not known."""
+        if self.kernel is None:
             return None
-        return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
+        if self.folder is None:
+            return boot_text.pending_kernel(self._grub_cfg(), self.kernel)
+        return boot_text.pending_entry(self._entries(), self.kernel, self._default_entries())
+
+    def _default_entries(self):
+        """Ids and patterns by which an entry is chosen, in their order; none where the newest is booted."""
+        if self.backend == "el":
+            saved = dict(boot_text.block_entries(self._block() or b"")).get("saved_entry")
+            return (saved,) if saved and saved != "0" else ()
+        lines = (self.tree.read(self.folder[: -len("entries")] + "loader.conf") or "").splitlines()
+        said = [line.split()[1] for line in lines if line.split()[:1] == ["default"] and len(line.split()) == 2]
+        variable = boot_args.loader_variable(self.tree, "LoaderEntryDefault")
+        return tuple(([variable] if variable else []) + said[-1:])
 
     # -- for good
 

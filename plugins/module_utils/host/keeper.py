@@ -23,9 +23,9 @@ import socket
 import sys
 import time
 
-from ..model import affinity as rules_of, irq_metrics
+from ..model import affinity as rules_of, boot_record, irq_metrics
 from ..model.errors import HostprepError, unexpected
-from . import affinity, events, report_files, steering
+from . import affinity, boot_compare, events, report_files, steering
 from .configured import PLAN_PATH
 from .tree import Tree
 
@@ -291,6 +291,8 @@ class Keeper:
         found["source_up"] = {(("source", name),): int(up) for name, up in self.sources.items()}
         found["last_look_timestamp_seconds"] = {none: time.time()}
         found["refused"] = {none: int(self.refusal is not None)}
+        state = boot_compare.state(self.root.rstrip("/"))
+        found["boot_state"] = {(("state", one),): int(one == state) for one in boot_record.STATES if state}
         return found
 
     def _write_metrics(self):

@@ -19,7 +19,7 @@ no vector left there, so it fires elsewhere).
 
 from __future__ import annotations
 
-from . import cpulist, machine as machines, policy as policies, queues
+from . import cpulist, kernel_args, machine as machines, policy as policies, queues
 from .errors import HostprepError
 
 QUEUES = ("queue", "rx", "tx")
@@ -102,13 +102,13 @@ def from_cpus(topology, cpus, names):
             allowed="CPUs of " + cpulist.compress(online),
             cure="correct cpus",
         )
-    isolated = set(cpulist.expand(topology["cpus"].get("isolated") or "")) & set(ids)
-    if isolated:
+    isolated = _isolated(topology)
+    if isolated.intersection(ids):
         raise HostprepError(
             "irq_on_isolated",
             "cpus names CPUs that the kernel isolates",
-            read=cpulist.compress(isolated),
-            allowed="CPUs outside " + topology["cpus"]["isolated"],
+            read=cpulist.compress(isolated.intersection(ids)),
+            allowed="CPUs outside " + cpulist.compress(isolated),
             cure="correct cpus",
         )
     policy = policies.normalise({"nics": names, "assume_no_smt": True})
@@ -118,10 +118,20 @@ def from_cpus(topology, cpus, names):
     return {
         "irq": listed,
         "reserved": listed,
-        "isolated": topology["cpus"].get("isolated") or "",
+        "isolated": cpulist.compress(isolated),
         "online_after_boot": cpulist.compress(online),
         "nics": entries,
     }
+
+
+def _isolated(topology):
+    """Ids of the CPUs that the running kernel was told to isolate; cpu/isolated alone is empty with isolcpus=managed_irq."""
+    found = set(cpulist.expand(topology["cpus"].get("isolated") or ""))
+    for token in (topology.get("kernel") or {}).get("args") or ():
+        if kernel_args.name_of(token) in ("isolcpus", "nohz_full"):
+            cpus = kernel_args.cpus_of(token.partition("=")[2].strip('"'))[1]
+            found.update(cpulist.expand(cpus or ""))
+    return found
 
 
 def check_machine(plan, topology):

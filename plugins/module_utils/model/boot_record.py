@@ -4,15 +4,15 @@
 """The record of what was asked of a host's boot, and what a boot made of it. Plain data; host/boot_change.py writes it.
 
 {"schema_version": 1, "backend": name,
- "committed": {"args": [str], "id": str, "boot_id": str} or None     arguments that every boot gets
+ "committed": {"args": [str], "id": str, "boot_id": str, "extras": [str]} or None     arguments that every boot gets
  "trial": {"args", "id", "boot_id", "kernel", "method", "extras": [str], "plan": {...} or None, "seen": [str] or None} or None
  "going": None, "trial", "commit", "present" or "absent"             a change that was begun and not ended
  "new_cmdline": whether /etc/kernel/cmdline was made by us
  "folders": [path without a leading slash] that were made for files of ours}
 
-``boot_id`` is of the boot in which it was written, ``extras`` what the trial entry alone carries, ``seen`` the tokens of
-/proc/cmdline of the trial that is being committed. The record is written before the boot loader's files: whatever a power cut leaves
-is in it.
+``boot_id`` is of the boot in which it was written, ``extras`` what the trial entry alone carries (a commit keeps them: they are in the
+command line until the next boot), ``seen`` the tokens of /proc/cmdline of the trial that is being committed. The record is written
+before the boot loader's files: whatever a power cut leaves is in it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .errors import HostprepError
 
 VERSION = 1
 GOING = (None, "trial", "commit", "present", "absent")
+STATES = ("none", "pending", "trial", "as_planned", "fallback")
 HISTORY = 20  # boots that are remembered
 
 

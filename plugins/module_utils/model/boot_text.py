@@ -10,6 +10,7 @@ Three shapes. A file that is ours as a whole (Debian's drop-in). A marked block 
 
 from __future__ import annotations
 
+import fnmatch
 import re
 
 from . import shell_values
@@ -254,6 +255,28 @@ def running_entry(entries, release):
     return found[0]
 
 
+def pending_entry(entries, release, chosen=()):
+    """Release of the entry that is booted unless told, where that is not the running one; None where it is, or is unknown.
+
+    entries: {file name: text}. chosen: ids and patterns by which the boot loader chooses, the first that fits; without any it takes the
+    newest version (grub2's blscfg and systemd-boot sort alike there).
+    """
+    known = {name[: -len(".conf")]: release_of(text) for name, text in entries.items() if not trial_name(name)}
+    known = {name: found for name, found in known.items() if found and "rescue" not in name}
+    for pattern in chosen or ("*",):
+        pattern = pattern[: -len(".conf")] if pattern.endswith(".conf") else pattern
+        fitting = [found for name, found in known.items() if fnmatch.fnmatchcase(name, pattern)]
+        if fitting:
+            newest = max(fitting, key=_version)
+            return newest if newest != release else None
+    return None
+
+
+def _version(release):
+    """Numbers compare as numbers, and are newer than words."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"[0-9]+|[a-z]+", release)]
+
+
 _TRIAL_SUFFIX = (
     "~hostprep-trial"  # in a version ~ sorts before its absence: the clone comes after the entry it was made from
 )
@@ -342,6 +365,15 @@ _SHELL_BEGIN = "### BEGIN lo0.rke2_hostprep trial ###\n"
 _MADE = "# There was no custom.cfg before.\n"
 _SHELL_END = "### END lo0.rke2_hostprep trial ###\n"
 _SHELL_BLOCK = re.compile(re.escape(_SHELL_BEGIN) + ".*?" + re.escape(_SHELL_END), re.S)
+
+
+_WAITS = re.compile(r"^[ \t]*(?:set timeout=-[0-9]+|timeout[ \t]+menu-force)[ \t]*$", re.M)
+
+
+def waits(text):
+    """The line of a grub.cfg or a loader.conf by which the menu waits for a key, at every boot or after one that failed; None for none."""
+    found = _WAITS.search(text)
+    return found.group(0).strip() if found else None
 
 
 def menu_entries(grub_cfg):
@@ -436,13 +468,18 @@ def trial_menu(grub_cfg, release, tokens, alone, added=()):
 
 
 def with_trial_menu(custom, menu):
-    """custom.cfg (None where there is none) with a trial's menuentry before what is there; menu None: as it was, None for no file."""
+    """custom.cfg (None where there is none) with a trial's menuentry before what is there; menu None: as it was, None for no file.
+
+    The entry is there in the boot that was told to take it, and in no other: a default that counts entries (GRUB_DEFAULT=2) would else
+    be another entry than before, or the trial itself, again and again.
+    """
     block = _SHELL_BLOCK.search(custom or "")
     made = custom is None or (block is not None and _MADE in block.group(0))
     rest = _SHELL_BLOCK.sub("", custom or "", count=1)
     if menu is None:
         return None if made and not rest else rest
-    return _SHELL_BEGIN + (_MADE if made else "") + menu + _SHELL_END + rest
+    chosen = 'if [ "${default}" = "%s" ]; then\n%sfi\n' % (TRIAL_ID, menu)
+    return _SHELL_BEGIN + (_MADE if made else "") + chosen + _SHELL_END + rest
 
 
 # -- GRUB's environment block ------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from .errors import HostprepError, finding
 COMMAND_LINE_SIZE = 2048  # x86 and arm64, with the NUL at its end
 TRIAL_MARK = "rke2_hostprep.trial"  # a name with a dot is a module's parameter to the kernel: nobody complains about it
 
-_TOKEN = re.compile(r"[A-Za-z0-9_.+-]+(?:=[A-Za-z0-9_.,:=+/@%^~-]*)?\Z", re.ASCII)
+_TOKEN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:=[A-Za-z0-9_.,:=+/@%^~-]*)?\Z", re.ASCII)
 # Given more than once on purpose, and some of them in an order.
 _REPEATED = frozenset(
     ("console", "earlycon", "earlyprintk", "hugepagesz", "hugepages", "memmap", "memblock", "ip", "modprobe.blacklist")
@@ -80,7 +80,7 @@ def _each(tokens):
                 "kernel_arg_characters",
                 "a kernel argument has a character that a shell, GRUB or the kernel reads in its own way",
                 read=repr(token)[:80],
-                allowed="name or name=value of letters, digits and _.,:=+/@%^~-, without white space and quotes",
+                allowed="name or name=value of letters, digits and _.,:=+/@%^~-, without white space and quotes, no - first",
                 cure="correct args",
             )
         name = kernel_args.name_of(token)
@@ -268,6 +268,21 @@ def refuse_foreign(wanted, configured, ours, tuned=None):
     )
 
 
+def refuse_ended(booted, where):
+    """Refuses a command line to which nothing can be added at its end: behind -- the kernel parses no more, and hands it to init.
+
+    booted: tokens of the entry to which ours are added; where: its path. Raises HostprepError: kernel_args_ended.
+    """
+    if "--" in booted:
+        raise HostprepError(
+            "kernel_args_ended",
+            "the command line has a --, behind which the kernel reads no argument, the trial's panic= neither",
+            read="%s in %s" % (" ".join(booted[booted.index("--") :]), _where(where)),
+            allowed="a command line without --",
+            cure="give init what it needs in another way, and remove the -- and what follows",
+        )
+
+
 def _where(owner):
     return owner if owner.startswith("tuned") else "/" + owner
 
@@ -284,17 +299,22 @@ def booted(tokens):
     ]
 
 
+def without(tokens, extras):
+    """Tokens without the last mention of each of ``extras``: an argument that the trial's entry carries may be asked for as well."""
+    left = list(reversed(tokens))
+    for extra in extras:
+        if extra in left:
+            left.remove(extra)
+    left.reverse()
+    return left
+
+
 def same_boot(trial, committed, extras=()):
     """{"same", "missing", "extra", "order"}: whether the committed boot has the trial's arguments, token for token.
 
     trial and committed: tokens of /proc/cmdline; extras: tokens that only the trial entry carries, such as panic=60.
     """
-    left = booted(trial)
-    for extra in extras:
-        if extra in left:
-            left.reverse()
-            left.remove(extra)  # the trial's own is the last one
-            left.reverse()
+    left = booted(without(trial, extras))
     right = booted(committed)
     missing, extra = list(left), []
     for token in right:
@@ -313,19 +333,23 @@ def same_boot(trial, committed, extras=()):
 def outcome(record, tokens, boot_id):
     """{"state", "missing", "extra", "read"} of this boot against the record of what was asked for.
 
-    record: {"state": "trial" or "committed", "id": str, "args": [str], "boot_id": of the boot in which it was written} or None.
+    record: {"state": "trial" or "committed", "id": str, "args": [str], "boot_id": of the boot in which it was written, "extras": what the
+    trial's entry alone carries} or None.
     state: "none", "pending" (not rebooted since), "trial" (the trial is running), "as_planned", "fallback" (another boot without the
     trial's arguments, or without the committed ones: the old entry was booted).
     """
     if record is None:
         return {"state": "none", "missing": [], "extra": [], "read": "no record"}
+    marked = "%s=%s" % (TRIAL_MARK, record["id"]) in tokens
+    if marked:
+        tokens = without(tokens, record.get("extras", ()))
     names = {kernel_args.name_of(token) for token in record["args"]}
     missing = [token for token in record["args"] if token not in tokens]
     extra = [token for token in tokens if kernel_args.name_of(token) in names and token not in record["args"]]
     read = "in /proc/cmdline: " + (
         " ".join(token for token in tokens if kernel_args.name_of(token) in names) or "none of them"
     )
-    if "%s=%s" % (TRIAL_MARK, record["id"]) in tokens and record["state"] == "trial":
+    if marked and record["state"] == "trial":
         state = "trial" if not missing and not extra else "fallback"
     elif record["state"] == "committed" and not missing and not extra:
         state = "as_planned"

@@ -32,6 +32,10 @@ METRICS = {
     "event_to_write_seconds": ("gauge", "From the last event that needed a repair to its last write."),
     "source_up": ("gauge", "1 if the kernel's events of that kind are heard."),
     "last_look_timestamp_seconds": ("gauge", "When the keeper looked last."),
+    "boot_state": (
+        "gauge",
+        "1 for what this boot made of the kernel arguments that were asked for, 0 for the other states.",
+    ),
     "refused": ("gauge", "1 if the keeper refuses to work with the plan it finds."),
 }
 

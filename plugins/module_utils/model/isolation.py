@@ -131,14 +131,15 @@ def _check_inputs(plan, services, host):
 
 
 def isolation_set(plan, services, switches=None, host=None):
-    """{"applies": bool, "files", "units", "commands": as host_files takes them, "warnings": [finding]}.
+    """{"applies": bool, "files", "units", "commands": as host_files takes them, "files_first": bool, "warnings": [finding]}.
 
+    files_first: whether the kernel arguments have to wait for the files, since a tuned profile that owns some of them goes with these.
     host: name of the host that it is for; a plan that names another is refused.
     Raises HostprepError where a switch asks for what the host cannot have, or what another owner has.
     """
     wanted = _choices(switches or {})
     plan = _check_inputs(plan, services, host)
-    found = {"applies": True, "files": [], "units": [], "commands": [], "warnings": []}
+    found = {"applies": True, "files": [], "units": [], "commands": [], "files_first": False, "warnings": []}
     if services["rke2"] == "server" and not wanted["control_plane"]:
         found["applies"] = False
         found["warnings"].append(
@@ -263,12 +264,13 @@ def _irqbalance(plan, services, wanted, found):
     if wanted["irqbalance"] == "mask":
         found["units"].append({"name": "irqbalance.service", "masked": True, "state": "stopped"})
     elif wanted["irqbalance"] == "ban":
-        # A file of its own, read after the distribution's: what others write there stays theirs. The older variable is emptied
-        # because irqbalance prefers it.
+        # A file of its own, read after the distribution's: what others write there stays theirs. Up to 1.7 irqbalance knows the mask
+        # alone (up to 1.6 an empty one bans nothing), and later ones prefer it to the list: it is said twice.
+        mask = cpulist.to_mask(plan["isolated"])
         _own(
             found,
             IRQBALANCE_ENVIRONMENT,
-            "IRQBALANCE_BANNED_CPUS=\nIRQBALANCE_BANNED_CPULIST=%s\n" % plan["isolated"],
+            "IRQBALANCE_BANNED_CPUS=%s\nIRQBALANCE_BANNED_CPULIST=%s\n" % (mask, plan["isolated"]),
         )
         path = drop_in("irqbalance.service")
         _own(found, path, "[Service]\nEnvironmentFile=%s\n" % IRQBALANCE_ENVIRONMENT)
@@ -311,6 +313,7 @@ def _tuned(services, wanted, found):
             cure="cpu_isolation_tuned_replace: true puts %s in its place, cpu_isolation_tuned: keep leaves it" % NAME,
         )
     if manages:
+        found["files_first"] = bool(other and tuned["arguments"])
         _own_profile(tuned, wanted, found)
         dropped = sorted(set(tuned["arguments"]) - PLANNED_ARGUMENTS) if other else []
         if dropped:

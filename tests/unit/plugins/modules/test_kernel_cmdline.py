@@ -182,6 +182,107 @@ def test_kexec_where_the_loader_cannot_clear_its_entry(make, backend):
     assert machine.files() == found
 
 
+@pytest.mark.parametrize(
+    "custom", [None, "menuentry 'Theirs' {\n\tlinux\t/boot/vmlinuz-%s root=UUID=1 theirs\n}\n" % RELEASE]
+)
+def test_a_default_that_counts_entries_is_never_the_trial(make, custom):
+    """GRUB takes entry 0 where GRUB_DEFAULT counts further than there are entries."""
+    machine = make()
+    machine.default = 2  # behind the kernel's two: their own entry, or one that is gone
+    if custom:
+        machine.put("boot/grub/custom.cfg", custom)
+    old = machine.boot()
+    assert ("theirs" in old) is bool(custom)
+    ok(machine, "trial", args=ARGS)
+    assert booted(machine.boot(), ARGS)
+    assert machine.boot() == old == machine.boot()
+    ok(machine, "absent")
+    assert machine.get("boot/grub/custom.cfg") == custom
+
+
+@pytest.mark.parametrize("state", ["trial", "committed", "present"])
+@pytest.mark.parametrize("backend", ["debian", "sles"])
+def test_a_grub_cfg_that_lost_what_was_committed_is_made_anew(make, backend, state):
+    machine = make(backend)
+    path = machine.grub + "/grub.cfg"
+    stock = machine.get(path)
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+    ok(machine, "committed")
+    machine.boot()
+    machine.put(path, stock)  # a backup that was put back, or a tool that writes the file by itself
+    foretold = ok(machine, state, args=ARGS, _ansible_check_mode=True)
+    done = ok(machine, state, args=ARGS)
+    assert foretold["changed"] and done["changed"] and not done["pending_reboot"]
+    assert booted(machine.boot(), ARGS)
+    assert ok(machine, state, args=ARGS)["changed"] is False
+    if backend == "debian":
+        machine.put("etc/default/grub.d/zzz.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n')
+        machine.put(path, machine.menu())
+        found = refused(machine, state, "commit_differs", args=ARGS)
+        assert ARGS[0] in found["read"]
+
+
+def test_arguments_that_the_trials_entry_carries_too(make):
+    machine = make()
+    args = [*ARGS, "panic=10"]
+    ok(machine, "trial", args=args)
+    machine.boot()
+    running = ok(machine, "trial", args=args)
+    assert running["outcome"]["state"] == "trial" and not running["pending_reboot"]
+    assert running["checks"][0]["verdict"] == "ok", running["checks"]
+    assert ok(machine, "committed")["outcome"]["state"] == "as_planned"
+    assert "panic=10" in machine.boot() and ok(machine, "trial", args=args)["changed"] is False
+
+
+def test_limits_that_were_given_anew_are_those_of_the_trial(make):
+    machine = make()
+    ok(machine, "trial", args=ARGS, trial_minutes=5)
+    foretold = ok(machine, "trial", args=ARGS, trial_minutes=60, _ansible_check_mode=True, _ansible_diff=True)
+    done = ok(machine, "trial", args=ARGS, trial_minutes=60, _ansible_diff=True)
+    assert foretold["changed"] and done["changed"] and done["diff"] == foretold["diff"]
+    assert "OnBootSec=60min" in machine.get("etc/systemd/system/rke2-hostprep-trial.timer")
+    assert ok(machine, "trial", args=ARGS, trial_minutes=60, panic_seconds=9)["changed"]
+    assert ok(machine, "trial", args=ARGS, trial_minutes=60, panic_seconds=9)["changed"] is False
+    refused(machine, "trial", "trial_limit_invalid", args=ARGS, trial_minutes=0)
+    assert "panic=9" in machine.boot()
+
+
+def test_what_kexec_loaded_is_the_trial_that_was_asked_for_last(make):
+    machine = make(abstraction="lvm")
+    ok(machine, "trial", args=OTHER)
+    ok(machine, "trial", args=ARGS)
+    assert booted(machine.loaded.split(), ARGS)
+    ok(machine, "trial", args=ARGS, panic_seconds=9)
+    assert "panic=9" in machine.loaded.split()
+    assert ok(machine, "trial", args=ARGS, panic_seconds=9)["changed"] is False
+    assert booted(machine.boot(firmware=False), ARGS)
+    assert ok(machine, "committed")["changed"]
+
+
+@pytest.mark.parametrize("before", [None, "committed"])
+@pytest.mark.parametrize(
+    ("backend", "abstraction", "failing", "code"),
+    [
+        ("debian", "lvm", "kexec --kexec", "kexec_failed"),
+        ("systemd-boot", "", "bootctl", "boot_command_failed"),
+    ],
+)
+def test_a_trial_that_cannot_be_set_leaves_nothing(make, backend, abstraction, failing, code, before):
+    machine = make(backend, abstraction=abstraction)
+    if before:
+        ok(machine, "present", args=OTHER, accept_untried_arguments=True)
+        machine.boot()
+        ok(machine, "present", args=OTHER)
+    found = machine.files()
+    machine.fail = {failing: "not permitted"}
+    failed = refused(machine, "trial", code, args=ARGS)
+    assert failed["changed"] is False and failed["outcome"]["state"] == ("as_planned" if before else "none")
+    assert machine.files() == found
+    machine.fail = {}
+    assert ok(machine, "trial", args=ARGS)["pending_reboot"]
+
+
 def test_a_kexec_trial_that_was_not_booted_by_kexec_fell_back(make):
     machine = make(abstraction="lvm")
     ok(machine, "trial", args=ARGS)
@@ -221,6 +322,23 @@ def test_a_kernel_package_between_trial_and_commit(make):
     )
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_newer_kernel_that_waits_for_a_reboot_is_reported(make, backend):
+    machine = make(backend)
+    assert ok(machine, "trial", args=ARGS, _ansible_check_mode=True)["pending_kernel"] is None
+    machine.install(NEWER)
+    found = ok(machine, "trial", args=ARGS)
+    assert found["pending_kernel"] == NEWER and "kernel_pending" in {one["code"] for one in found["findings"]}
+    assert booted(machine.boot(), ARGS) and machine.get("proc/sys/kernel/osrelease") == RELEASE + "\n"
+    if backend == "el":
+        block = boot_text.with_entry(fake_boot.BLOCK, "saved_entry", "m-" + RELEASE)
+        machine.put("boot/grub2/grubenv", block)
+    elif backend == "systemd-boot":
+        machine.put("boot/efi/loader/loader.conf", "default m-%s*\n" % RELEASE)
+    if machine.grub != "boot/grub" and backend != "sles":
+        assert ok(machine, "trial", args=ARGS)["pending_kernel"] is None  # the default is the running one
+
+
 def test_absent_when_the_running_kernel_is_no_longer_on_the_disk(make):
     machine = make()
     ok(machine, "present", args=ARGS, accept_untried_arguments=True)
@@ -256,6 +374,20 @@ def test_a_kernel_whose_configuration_is_not_known_is_not_judged_by_the_running_
 
 def _foreign(machine):
     machine.put("etc/default/grub.d/a.cfg", 'GRUB_CMDLINE_LINUX="isolcpus=3"\n')
+
+
+def _stale(machine):
+    machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet isolcpus=3"))
+
+
+def _ended(machine):
+    machine.put("boot/grub/grub.cfg", machine.menu().replace(" quiet", " quiet -- 3"))
+
+
+def _waits(machine):
+    machine.put(
+        "boot/grub/grub.cfg", "if [ x$feature_timeout_style = xy ] ; then\n  set timeout=-1\nfi\n" + machine.menu()
+    )
 
 
 def _broken(machine):
@@ -298,6 +430,9 @@ def _no_text(machine):
     ("spoil", "code"),
     [
         (_foreign, "kernel_arg_owned"),
+        (_stale, "kernel_arg_owned"),
+        (_waits, "boot_waits"),
+        (_ended, "kernel_args_ended"),
         (_broken, "grub_defaults_broken"),
         (_no_isolation, "kernel_without_option"),
         (_unknown, "backend_unknown"),
@@ -318,12 +453,24 @@ def test_what_cannot_be_done_is_refused_with_nothing_written(make, spoil, code):
     assert booted_files == {name: data for name, data in found.items() if name.startswith(("boot/", "etc/default"))}
 
 
+def test_a_menu_that_waits_for_a_key_needs_someone_at_the_console(make):
+    machine = make()
+    _waits(machine)
+    assert ok(machine, "trial", args=ARGS, accept_untried_arguments=True)["method"] == "one_shot"
+    machine = make("systemd-boot", "other")
+    machine.put("boot/efi/loader/loader.conf", "#timeout menu-force\ntimeout 3\n")
+    ok(machine, "trial", args=ARGS, _ansible_check_mode=True)
+    machine.put("boot/efi/loader/loader.conf", "timeout menu-force\n")
+    refused(machine, "trial", "boot_waits", args=ARGS)
+
+
 def test_options_that_make_no_sense_are_refused(make):
     machine = make()
     refused(machine, "trial", "args_missing")
     refused(machine, "committed", "args_missing")
     refused(machine, "trial", "kernel_arg_cpus", args=["isolcpus=managed_irq,2-9"])
     refused(machine, "trial", "kernel_arg_foreign", args=["root=/dev/sda"])
+    refused(machine, "trial", "kernel_arg_characters", args=["--", *ARGS])
 
 
 @pytest.mark.parametrize("name", ["trial_minutes", "panic_seconds"])

@@ -21,6 +21,7 @@ from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import affi
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.keeper import Journal, Keeper, main, open_sources
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import boot_record
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
 from builder import build, named
 
@@ -232,6 +233,26 @@ def test_a_new_plan_is_taken_and_a_bad_one_is_not(host):
     assert "the one before it holds" in host.lines()[-1]
     host.kept.unlink()
     assert host.keeper.look("again"), "what the plan said holds"
+
+
+def test_what_this_boot_made_of_its_arguments_is_a_metric(host):
+    def state():
+        host.keeper.look("test")
+        lines = [line for line in host.metrics.read_text().splitlines() if "boot_state{" in line]
+        return [line.split('"')[1] for line in lines if line.endswith(" 1")] if lines else None
+
+    assert state() == ["none"]
+    trial = {"args": ["nosmt"], "id": "t", "boot_id": "a", "kernel": "6", "method": "kexec", "extras": []}
+    record = host.root / "var/lib/lo0.rke2_hostprep/boot.json"
+    record.write_text(json.dumps(dict(boot_record.empty(), trial=dict(trial, plan=None, seen=None))))
+    (host.root / "proc/sys/kernel/random").mkdir(parents=True, exist_ok=True)
+    (host.root / "proc/sys/kernel/random/boot_id").write_text("b\n")
+    (host.root / "proc/cmdline").write_text("ro\n")
+    assert state() == ["fallback"]
+    (host.root / "proc/cmdline").write_text("ro nosmt rke2_hostprep.trial=t\n")
+    assert state() == ["trial"]
+    record.write_text("{")
+    assert state() is None and not [line for line in host.lines() if "boot" in line]
 
 
 def test_metrics_that_cannot_be_written(host, tmp_path):

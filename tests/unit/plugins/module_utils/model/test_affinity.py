@@ -171,6 +171,16 @@ def test_plan_of_cpus_and_nics(topology):
     with pytest.raises(HostprepError) as refused:
         affinity.from_cpus(isolated, "0-2", ["enp26s0np0"])
     assert refused.value.code == "irq_on_isolated"
+    for token in (
+        "isolcpus=managed_irq,2-5",
+        "nohz_full=2-5",
+        "isolcpus=2-5",
+    ):  # cpu/isolated is empty with the first two
+        balanced = dict(topology, kernel=dict(topology["kernel"], args=["ro", token]))
+        with pytest.raises(HostprepError) as caught:
+            affinity.from_cpus(balanced, "0-2", ["enp26s0np0"])
+        assert (caught.value.code, caught.value.read) == ("irq_on_isolated", "2")
+        assert affinity.from_cpus(balanced, "0-1", ["enp26s0np0"])["isolated"] == "2-5"
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

@@ -468,3 +468,24 @@ def test_what_an_entry_of_grub_cfg_gives_to_its_kernel():
 def test_the_trial_mark_is_no_argument_of_a_user():
     with pytest.raises(HostprepError):
         cmdline.lint(["%s=1" % cmdline.TRIAL_MARK], {"present": "0-3", "boot_cpu": 0, "config": {}, "others": 0})
+
+
+def entry_of(release):
+    return "title x\nversion %s\nlinux /v\noptions ro\n" % release
+
+
+@pytest.mark.parametrize(
+    ("releases", "chosen", "pending"),
+    [
+        (("5.14.0-427.el9", "5.14.0-70.el9"), (), None),
+        (("5.14.0-427.el9", "5.14.0-503.1.el9"), (), "5.14.0-503.1.el9"),
+        (("5.14.0-427.el9", "5.14.0-503.1.el9"), ("m-5.14.0-427.el9",), None),
+        (("5.14.0-427.el9", "5.14.0-503.1.el9"), ("gone", "m-5.14.0-5*"), "5.14.0-503.1.el9"),
+        (("5.14.0-427.el9", "5.14.0-503.1.el9"), ("something else",), None),
+        (("5.14.0-427.el9", "5.14.0-503.1.el9", "0-rescue-1"), (), "5.14.0-503.1.el9"),
+    ],
+)
+def test_the_kernel_of_the_entry_that_is_booted_unless_told(releases, chosen, pending):
+    entries = {"m-%s.conf" % release: entry_of(release) for release in releases}
+    entries["m-9~hostprep-trial.conf"] = entry_of("9")
+    assert boot_text.pending_entry(entries, "5.14.0-427.el9", chosen) == pending

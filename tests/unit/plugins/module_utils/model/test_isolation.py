@@ -144,7 +144,9 @@ def test_irqbalance_is_masked():
 def test_irqbalance_gets_a_ban_list_of_its_own_file():
     found = made(host(), irqbalance="ban")
     files = contents(found)
-    assert files[isolation.IRQBALANCE_ENVIRONMENT].endswith("IRQBALANCE_BANNED_CPUS=\nIRQBALANCE_BANNED_CPULIST=2-7\n")
+    assert files[isolation.IRQBALANCE_ENVIRONMENT].endswith(
+        "IRQBALANCE_BANNED_CPUS=000000fc\nIRQBALANCE_BANNED_CPULIST=2-7\n"
+    )
     assert files[isolation.drop_in("irqbalance.service")].endswith(
         "EnvironmentFile=/etc/default/lo0-rke2-hostprep-irqbalance\n"
     )
@@ -253,7 +255,9 @@ def test_a_profile_that_owns_arguments_or_interrupts_is_not_replaced_unasked(swi
     ):
         assert words in caught.value.read
     assert "ps_blacklist" not in caught.value.read and "ignore_ce" not in caught.value.read
-    assert "/etc/tuned/active_profile" in contents(made(services, tuned=switch, tuned_replace=True))
+    found = made(services, tuned=switch, tuned_replace=True)
+    assert "/etc/tuned/active_profile" in contents(found)
+    assert found["files_first"] and not made(host())["files_first"]  # it owns nohz_full until tuned has ours
 
 
 def test_a_profile_that_is_kept_is_named():
