@@ -15,7 +15,7 @@ BACKENDS = {
     "debian": {
         "title": "Debian, Ubuntu (GRUB)",
         "writes": "/etc/default/grub.d/zz-lo0-rke2-hostprep.cfg; what grub-mkconfig prints becomes grub.cfg; the trial in custom.cfg",
-        "ran_on": ("new",),
+        "ran_on": ("new", "old", "lvm", "btrfs"),
         "read_in": "grub-mkconfig of Debian 12, which was also run over the drop-in without booting",
     },
     "el": {
@@ -33,7 +33,7 @@ BACKENDS = {
     "systemd-boot": {
         "title": "systemd-boot",
         "writes": "/etc/kernel/cmdline and the entries of installed kernels; a clone for the trial",
-        "ran_on": (),
+        "ran_on": ("sdboot",),
         "read_in": "kernel-install(8), systemd-boot(7), bootctl(1)",
     },
 }
