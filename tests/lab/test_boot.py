@@ -328,8 +328,11 @@ class TestPowerCuts:
             arguments = "the trial" if any(MARK in token for token in tokens) else isolated(tokens) or "the old ones"
             figures.write(f"{state}, cut {when}: booted with {arguments}\n")
         assert isolated(tokens) in ([], FIRST), (state, moment)
-        if any(token.startswith(MARK) for token in tokens):
-            assert state == "trial"
+        tried = any(token.startswith(MARK) for token in tokens)
+        assert not tried or state == "trial"
+        if over:  # nothing of what was done is lost, although GRUB replays no journal
+            assert process.returncode == 0
+            assert (isolated(tokens), tried) == ([] if state == "absent" else FIRST, state == "trial"), state
         after = new.ok("absent")
         assert after["pending_reboot"] is (isolated(tokens) == FIRST)
         left = inside(

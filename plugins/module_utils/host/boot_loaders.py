@@ -6,11 +6,17 @@
 Texts are made in model/boot_text.py. Files are replaced all or none (atomic.py). Two are not simply replaced: grub.cfg is what
 grub-mkconfig prints into another file, looked at before it takes the old one's place, since grub-mkconfig itself empties grub.cfg before
 it fills it; and GRUB's environment block is written over in place, as GRUB does.
+
+GRUB reads file systems without replaying their journals. What a program has synchronised may so be invisible to it until the journal
+is written back, which takes seconds to minutes: after a power cut it would see the files as they were, or, where the old file's blocks
+were given to another, neither. So each write is followed by `settle`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import tempfile
 
 from ..model import boot_text
@@ -22,6 +28,27 @@ _GRUB = {"debian": "boot/grub/", "sles": "boot/grub2/", "el": "boot/grub2/"}
 PROBE = {"debian": "grub-probe", "sles": "grub2-probe", "el": "grub2-probe"}
 _CMDLINE = "etc/kernel/cmdline"
 TOKEN = "hostprep-boot"  # in the names of helper files
+
+
+# EXT4_IOC_CHECKPOINT (Documentation/filesystems/ext4/journal.rst, since 5.15) and BTRFS_IOC_SYNC, as numbers of x86, arm64 and s390.
+_CHECKPOINTS = ((0x4004662B, struct.pack("I", 0)), (0x9408, b""))
+
+
+def settle(folder):
+    """Has a file system put into place what its journal holds. Where it knows no such call (FAT has no journal, XFS), nothing."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        for number, argument in _CHECKPOINTS:
+            try:
+                fcntl.ioctl(handle, number, argument)
+                return
+            except OSError:
+                continue
+    finally:
+        os.close(handle)
 
 
 class Texts:
@@ -59,11 +86,16 @@ class Texts:
                 folders.update(self._missing[path])
             if old is not None or new is not None:
                 changes.append({"path": self.root.at(self._where[path]), "old": old, "new": new})
+        held = []
         try:
+            # the blocks of an old file are nobody else's until what replaced it is in place
+            held += [os.open(one["path"], os.O_RDONLY | os.O_CLOEXEC) for one in changes if one["old"] is not None]
             for folder in sorted(folders):
                 os.mkdir(self.root.at(folder))
                 os.chmod(self.root.at(folder), 0o755)
             atomic.replace(changes, TOKEN, lambda: self._unchanged(wanted))
+            for folder in sorted({os.path.dirname(one["path"]) for one in changes}):
+                settle(folder)
         except atomic.NotRestored as error:
             raise HostprepError(
                 "boot_not_restored",
@@ -81,6 +113,8 @@ class Texts:
                 cure="free space or repair the file system, and run again",
             ) from error
         finally:
+            for handle in held:
+                os.close(handle)
             self.forget()
 
     def missing(self, paths):
@@ -124,6 +158,7 @@ class Texts:
                 os.fsync(handle)
             finally:
                 os.close(handle)
+            settle(os.path.dirname(self.root.at(where)))
         except OSError as error:
             raise HostprepError(
                 "boot_files_not_written",

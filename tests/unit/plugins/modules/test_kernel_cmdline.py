@@ -12,7 +12,7 @@ import os
 import fake_boot
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import atomic, files, units
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import atomic, boot_loaders, files, units
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import boot_text, bootloader
 from ansible_collections.lo0.rke2_hostprep.plugins.modules import kernel_cmdline
 from fake_boot import NEWER, RELEASE, Machine, PowerCut
@@ -634,6 +634,40 @@ def test_where_no_record_can_be_kept_check_mode_refuses_too(make, monkeypatch):
         os, "access", lambda path, mode: str(path) != str(machine.top / "var/lib") and access(path, mode)
     )
     refused(machine, "trial", "record_unwritable", args=ARGS, _ansible_check_mode=True)
+
+
+def test_what_grub_reads_is_put_into_place_after_each_write(make, monkeypatch):
+    """GRUB replays no journal."""
+    machine = make()
+    boot = str(machine.top / "boot/grub")
+    seen = []
+    rename, pwrite = os.rename, os.pwrite
+
+    def noted(word, call, *words):
+        seen.append(word)
+        return call(*words)
+
+    def renamed(old, new):
+        return noted("written" if os.path.dirname(new) == boot else "elsewhere", rename, old, new)
+
+    monkeypatch.setattr(os, "rename", renamed)
+    monkeypatch.setattr(os, "pwrite", lambda *words: noted("written", pwrite, *words))
+    monkeypatch.setattr(
+        boot_loaders, "settle", lambda folder: seen.append("settled" if folder == boot else "elsewhere")
+    )
+
+    def writes():
+        found = [word for word in seen if word != "elsewhere"]
+        seen.clear()
+        return found
+
+    ok(machine, "trial", args=ARGS)
+    assert writes() == ["written", "settled"] * 2  # the trial's entry, and the choice of it
+    machine.boot()
+    ok(machine, "committed")
+    assert writes() == ["written", "settled", "settled"]  # grub.cfg, and the trial's entry that goes
+    ok(machine, "absent")
+    assert writes() == ["written", "settled"]
 
 
 def test_two_runs_at_once(make):
