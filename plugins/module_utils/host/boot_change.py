@@ -556,10 +556,7 @@ class _Run:
             if accept and going == "commit":
                 accept(self.loader.next_boots())
             return
-        guarded = going == "commit" and self.outcome["state"] == "trial" and self.root.live
-        if guarded:
-            units.run(["systemctl", "stop", boot_units.TIMER], units.LOOK_TIMEOUT)
-        try:
+        try:  # the guard stays armed: its reboot in the midst of this is no worse than a power cut, and a run that hangs has a limit
             self._refuse_over(self.record["trial"])
             self.loader.make_permanent(permanent, accept or (lambda boots: None))
         except HostprepError:
@@ -567,8 +564,6 @@ class _Run:
             self.store.save(self.before)
             self.record = self.before
             self.done = False
-            if guarded:
-                units.run(["systemctl", "start", "--no-block", boot_units.TIMER], units.LOOK_TIMEOUT)
             raise
 
     def _refuse_other(self, wanted, boots, extras):
@@ -758,7 +753,7 @@ class _Run:
         return changed
 
     def _refuse_over(self, trial):
-        """A reboot that is under way is not raced. Looked at before the timer is stopped and behind it."""
+        """A reboot that is under way is not raced."""
         if not self.root.live or trial is None:
             return
         if units.show([boot_units.SERVICE])[boot_units.SERVICE]["active"] in ("activating", "active"):

@@ -555,6 +555,24 @@ def test_the_guard_that_is_about_to_reboot_is_not_raced(make):
     refused(machine, "committed", "trial_over")
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_guard_stays_armed_until_the_commit_is_whole(make, fails):
+    """A run that is killed in the middle leaves a trial with its limit."""
+    machine = make()
+    ok(machine, "trial", args=ARGS)
+    machine.boot()
+    machine.calls.clear()
+    machine.fail = {"grub-mkconfig": "no space left"} if fails else {}
+    call(machine, "committed")
+    made = next(number for number, text in enumerate(machine.calls) if text.startswith("grub-mkconfig"))
+    ended = [
+        number
+        for number, text in enumerate(machine.calls)
+        if "rke2-hostprep-trial.timer" in text and text.split()[1] in ("stop", "start", "disable")
+    ]
+    assert not ended if fails else ended and min(ended) > made
+
+
 def test_a_one_shot_entry_that_was_not_cleared_is_said_and_cleared(make):
     machine = make()
     ok(machine, "trial", args=ARGS)
