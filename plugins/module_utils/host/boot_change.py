@@ -459,6 +459,8 @@ class _Run:
         if going != "absent":
             self.store.save(record)
         if going != "trial":
+            if self.root.live:  # it was started by the trial's boot: to be disabled does not end it
+                units.run(["systemctl", "stop", boot_units.TIMER], units.LOOK_TIMEOUT)
             self._units(trial, going != "absent", carry_out=True)
         if going == "absent":
             self.loader.texts.drop(self.record["folders"])
