@@ -515,7 +515,7 @@ def crowded(tmp_path_factory):
     """`new` with more igb functions than a CPU has vectors for."""
     with contextlib.ExitStack() as life:
         described = yaml.safe_load((FOLDER / "machines.yml").read_text(encoding="utf-8"))
-        described["machines"]["new"]["spare_ports"] = ["80"] * (CARDS - 1)
+        described["machines"]["new"].update(spare_ports=["80"] * (CARDS - 1), iommu=True)
         place = tmp_path_factory.mktemp("crowded") / "machines.yml"
         place.write_text(yaml.safe_dump(described, sort_keys=False), encoding="utf-8")
         life.enter_context(pytest.MonkeyPatch.context()).setenv("HOSTPREP_LAB_MACHINES", str(place))
@@ -543,6 +543,6 @@ class TestVectorSpace:
         assert judged["right"], judged
         assert len(judged["masks"]) > 200
         crowded.run(
-            "timeout 300 sh -c 'until grep -q vector_space.*[1-9] /var/lib/node_exporter/irq.prom; do sleep 2; done'"
+            "timeout 300 sh -c 'until grep -qE \"^[^#]*vector_space.* [1-9]\" /var/lib/node_exporter/irq.prom; do sleep 2; done'"
         )
         assert "no interrupt vector is left" in crowded.run(f"journalctl -u {UNIT} -o cat --no-pager")

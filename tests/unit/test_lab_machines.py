@@ -133,6 +133,14 @@ def test_every_boot_is_told_how_fast_its_counter_counts(lab):
     assert argument in first[first.index("-append") + 1].split()
 
 
+def test_an_iommu_comes_before_the_devices_that_it_is_for(lab):
+    with_one = command(replace(lab.machine("new"), iommu=True))
+    assert with_one.index("intel-iommu,intremap=on") < with_one.index(
+        "pxb-pcie,id=root80,bus_nr=128,numa_node=1,bus=pcie.0"
+    )
+    assert not any("iommu" in word for word in command(lab.machine("new")))
+
+
 class TestImageKeys:
     def test_machines_of_one_shape_share_an_image_whatever_their_name_cpus_and_cards(self, lab):
         new = lab.machine("new")

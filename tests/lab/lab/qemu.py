@@ -55,6 +55,8 @@ def command(
         "-smp",
         f"{shape.total},sockets={shape.sockets},cores={shape.cores},threads={shape.threads}",
     ]
+    if machine.iommu:  # before the devices that it is for
+        words += ["-device", "intel-iommu,intremap=on"]
     for bus, node in machine.roots:
         words += ["-device", f"pxb-pcie,id={_bus(bus)},bus_nr={int(bus, 16)},numa_node={node},bus=pcie.0"]
     ports = _Ports()

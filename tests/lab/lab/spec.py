@@ -32,7 +32,7 @@ USER_NET_ADDRESS = "10.0.2.15/24"  # QEMU's user network forwards to this one
 
 _QEMU_KEYS = {
     "kind", "summary", "distribution", "kernel", "boot", "packages", "disabled", "kernel_args", "cpus", "memory_mib", "roots", "nics",
-    "spare_ports", "disks", "timeout",
+    "spare_ports", "iommu", "disks", "timeout",
 }  # fmt: skip
 _NSPAWN_KEYS = {"kind", "summary", "distribution", "packages", "disabled", "timeout", "count"}
 
@@ -89,6 +89,7 @@ class Machine:
     roots: tuple[tuple[str, int], ...] = ()  # root bus, NUMA node
     nics: tuple[Nic, ...] = ()
     spare_ports: tuple[str, ...] = ()
+    iommu: bool = False  # an IOMMU that remaps interrupts
     disks: tuple[Disk, ...] = ()
 
     @property
@@ -226,6 +227,9 @@ def _machine(
     spare = given.get("spare_ports", [])
     if not isinstance(spare, list):
         raise LabError(f'{name}.spare_ports is {spare!r}; it is a list of root buses in quotes, as in ["80"], or [].')
+    iommu = given.get("iommu", False)
+    if not isinstance(iommu, bool):
+        raise LabError(f"{name}.iommu is {iommu!r}; it is true or false.")
     disks = given.get("disks")
     if not isinstance(disks, list) or not disks:
         raise LabError(f"{name}.disks is {disks!r}; it is a list of {{gib: …, model: …}}, the boot disk first.")
@@ -240,6 +244,7 @@ def _machine(
         roots=tuple(roots.items()),
         nics=tuple(nics.values()),
         spare_ports=tuple(_root(root, f"{name}.spare_ports", roots) for root in spare),
+        iommu=iommu,
         disks=tuple(
             Disk(
                 _integer(d.get("gib"), f"{name}.disks.gib", 1, 64),
