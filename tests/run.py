@@ -235,9 +235,9 @@ def run_tiers(tiers: Iterable[Tier], started: float, shared: Path | None) -> Out
 
 
 def in_turn(tiers: list[Tier], day: date) -> list[Tier]:
-    """The tiers, the late ones in an order in which each is the last on one day in as many."""
+    """The tiers, the late ones in an order that moves on by one when each layout has had its day: so each meets every layout as the last."""
     late = [tier for tier in tiers if tier.late]
-    first = day.toordinal() % len(late) if late else 0
+    first = day.toordinal() // len(LAYOUTS) % len(late) if late else 0
     return [tier for tier in tiers if not tier.late] + late[first:] + late[:first]
 
 
