@@ -18,13 +18,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from lab import images, lives, network, spec, state
-from lab.errors import LabError
+from lab import images, network, spec, state
 
 pytestmark = pytest.mark.lab
 
@@ -503,30 +501,6 @@ class TestRefusals:
         images.ensure(MACHINES.machine("new"))
         text = refused("up", "new", "--timeout", "6")
         assert "new did not answer within 6 s; the last lines of its console:" in text
-
-    @pytest.mark.qemu
-    def test_a_machine_that_stands_still_is_reset_once(self, monkeypatch):
-        monkeypatch.setattr(lives, "SILENCE", 20)
-        one = lives.Lives(MACHINES, STATE)
-        frozen = []
-
-        def freeze():
-            for _try in range(600):
-                with contextlib.suppress(LabError), one.qmp("new") as control:
-                    control.execute("stop")
-                    frozen.append(STATE.read("new").process.pid)
-                    return
-                time.sleep(0.1)
-
-        thread = threading.Thread(target=freeze)
-        thread.start()
-        try:
-            one.up(["new"])
-            thread.join()
-            assert frozen == [STATE.read("new").process.pid]
-            assert inside("new", "uname -m") == "x86_64"
-        finally:
-            lab("down", "new")
 
     @pytest.mark.qemu
     def test_a_machine_that_dies_while_it_boots(self):

@@ -39,12 +39,7 @@ FREE_MIB = 1500  # what one machine may write
 SPARE_MIB = 300  # of memory beside the machines'
 MEMORY_OF_A_HOST = 100
 UNPLUG_LIMIT = 60
-SILENCE = 120  # seconds without a word on the console: an emulated kernel sometimes loses its timer's wakeups and stands still
 SSH = 22
-
-
-class Silent(LabError):
-    """A machine that neither answers nor says anything on its console."""
 
 
 class Lives:
@@ -243,49 +238,26 @@ class Lives:
         begin = time.monotonic()
         for machine in machines:
             left = (limit or machine.timeout) - (time.monotonic() - begin)
-            try:
-                self.wait(machine.name, max(left, 1), begin, silence=SILENCE if machine.kind == "qemu" else None)
-            except Silent as error:
-                say(f"{error}\nIt stands still, so its reset button is pressed, once.")
-                with self.qmp(machine.name) as control:
-                    control.execute("system_reset")
-                    control.execute("cont")
-                self.wait(machine.name, limit or machine.timeout)
+            self.wait(machine.name, max(left, 1), begin)
 
-    def wait(
-        self, name: str, limit: float, begin: float | None = None, other_than: str = "", silence: float | None = None
-    ) -> None:
-        """Returns when a machine answers ssh, in another boot than that one; its time and its phase are kept.
-
-        ``silence``: seconds without a word on its console after which it counts as standing still, which is Silent.
-        """
+    def wait(self, name: str, limit: float, begin: float | None = None, other_than: str = "") -> None:
+        """Returns when a machine answers ssh, in another boot than that one; its time and its phase are kept."""
         record = self.state.read(name)
         assert record and record.process
         begin = time.monotonic() if begin is None else begin
         log = self.state.machine_folder(name) / "console.log"
         process = record.process
-        heard = [log.stat().st_size, time.monotonic()]
-
-        def silent() -> bool:
-            size = log.stat().st_size
-            if size != heard[0]:
-                heard[:] = size, time.monotonic()
-            return silence is not None and time.monotonic() - heard[1] > silence
-
         with Waiting(
             f"{name}: booting, until ssh answers on 127.0.0.1:{record.ssh_port} (at most {limit:.0f} s)",
             lambda: last_line(log),
         ):
-            if not ssh.wait(self.state.folder, name, limit, lambda: process.alive and not silent(), other_than):
-                if not process.alive:
-                    what = "ended before it answered; the last lines of its console, and of what QEMU said:"
-                elif silent():
-                    what = f"did not answer, and said nothing for {silence:.0f} s; the last lines of its console:"
-                else:
+            if not ssh.wait(self.state.folder, name, limit, lambda: process.alive, other_than):
+                if process.alive:
                     what = f"did not answer within {limit:.0f} s; the last lines of its console:"
+                else:
+                    what = "ended before it answered; the last lines of its console, and of what QEMU said:"
                 said = [] if process.alive else last_lines(log.with_name("qemu.log"), 10)
-                kind = Silent if process.alive and silent() else LabError
-                raise kind("\n".join([f"{name} {what}", *last_lines(log, 30), *said]))
+                raise LabError("\n".join([f"{name} {what}", *last_lines(log, 30), *said]))
         record.boot_seconds = round(time.monotonic() - begin, 1)
         record.phase = RUNNING
         self.state.write(record)
