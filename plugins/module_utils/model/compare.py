@@ -7,7 +7,8 @@
 
     {"boot_args": {"source": path or None, "tokens": [str] or None},            what the boot loader's files ask for
      "kubelet_reserved": {"source": path or None, "value": str or None},        reserved-cpus in RKE2's or the kubelet's files
-      "cpu_manager_state": {"path": str, "state": dict or None, "problem": str or None},
+     "cpu_manager_state": {"path": str, "state": dict or None, "problem": str or None},
+     "newer_kernel": {"release", "config_netkit"} of a kernel that is installed and not running, or None,
      "kept_plan": {"path": str, "plan": dict or None, "problem": str or None}}
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 from . import cpulist, kernel_args
 from .errors import HostprepError, finding
-from .kubelet import state_refused
 from .queues import label
 
 
@@ -163,20 +163,21 @@ def transition(rows, observed, reserved, online):
         )
     kept = observed["cpu_manager_state"]
     files = []
-    try:
-        refused = state_refused(kept["state"], set(cpulist.expand(reserved)), set(cpulist.expand(online)))
-    except (HostprepError, AttributeError, TypeError):
-        refused = "the state file is not one that the kubelet wrote"
-    if kept["problem"]:
-        refused = kept["problem"]
-    if refused:
-        files = [kept["path"]]
-        reasons.append(
-            finding(
-                "kubelet_state",
-                "the kubelet would refuse its CPU manager state with the new reservation",
-                "drain the node, stop RKE2, move the state file aside, start RKE2",
-                refused,
+    if kept["state"] is not None or kept["problem"]:
+        from . import kubelet_state  # Ansible compiles what is imported anew on each host: what few need is left out
+
+        wanted = {"cpuManagerPolicy": "static", "reservedSystemCPUs": reserved}
+        found = kubelet_state.cpu(kept["state"], wanted, cpulist.expand(online))
+        refused = kept["problem"] and "%s: %s" % (kept["path"], kept["problem"])
+        refused = refused or "; ".join(entry["message"] for entry in found)
+        if refused:
+            files = [kept["path"]]
+            reasons.append(
+                finding(
+                    "kubelet_state",
+                    "the kubelet would refuse its CPU manager state with the new reservation",
+                    kubelet_state.CURE,
+                    refused,
+                )
             )
-        )
     return {"reboot": bool(args), "drain": bool(args or files), "kubelet_state_files": files, "reasons": reasons}

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kubelet's side of a plan: its reservation, and whether it takes its state file."""
+"""The kubelet's side of a plan: its reservation, and which pods it would admit."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ def reservation(machine, topology, policy, reserved, isolated):
                 "%d nodes" % nodes,
             )
         )
-    if max(reserved) >= len(machine["online"]):
+    absent = set(reserved) - set(cpulist.expand(topology["cpus"]["online"]))
+    if absent:  # the policy says that they come back with the boot
         warnings.append(
             finding(
                 "kubelet_refuses_reserved",
-                "the kubelet refuses reserved CPU ids at or above the number of online CPUs (k/k#98121)",
-                "reserve lower ids, or bring the offline CPUs online",
-                "reserved %s with %d CPUs online" % (cpulist.compress(reserved), len(machine["online"])),
+                "until the planned boot the kubelet refuses the reservation, because CPUs in it are not online",
+                "do not start RKE2 with it before the boot that brings them back",
+                "reserved %s, of which %s are offline" % (cpulist.compress(reserved), cpulist.compress(absent)),
             )
         )
     for entry in admission:
@@ -74,31 +75,3 @@ def forecasts(shapes, machine, topology, isolated):
     from .admission import forecast  # Ansible compiles what is imported anew on each host: what few need is left out
 
     return [forecast(shape, machine, topology, isolated) for shape in shapes]
-
-
-def state_refused(state, reserved, online):
-    """Why the kubelet would refuse its cpu_manager_state with a new reservation; None if it takes it.
-
-    state: the parsed file or None (absent); reserved, online: sets of ids after the boot. The quoted texts are the kubelet's.
-    """
-    if state is None:
-        return None
-    policy = state.get("policyName")
-    if policy != "static":
-        return 'configured policy "static" differs from state checkpoint policy "%s"' % policy
-    default = set(cpulist.expand(state.get("defaultCpuSet") or ""))
-    used = set(default)
-    for containers in (state.get("entries") or {}).values():
-        for cpus in containers.values():
-            used.update(cpulist.expand(cpus))
-    if used != online:
-        return 'current set of available CPUs "%s" doesn\'t match with CPUs in state "%s"' % (
-            cpulist.compress(online),
-            cpulist.compress(used),
-        )
-    if not reserved <= default:
-        return 'not all reserved cpus: "%s" are present in defaultCpuSet: "%s"' % (
-            cpulist.compress(reserved),
-            cpulist.compress(default),
-        )
-    return None

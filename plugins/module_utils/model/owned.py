@@ -19,6 +19,7 @@ first write until everything that follows its change has succeeded, so that a ru
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 
 from .errors import HostprepError
@@ -162,6 +163,25 @@ def _file(entry):
         "validate": validate,
         "sensitive": bool(entry.get("sensitive")),
     }
+
+
+def in_place(own_files, owner, files, purge=False):
+    """Whether host_files would find nothing to do for a set of files without units of a wanted state.
+
+    own_files: what host/own_files.py read; None where nothing is known. A file of another user than root counts as one that differs.
+    """
+    wanted = {entry["path"]: entry for entry in map(_file, files)}
+    mine = {path: entry for path, entry in (own_files or {}).items() if entry["owner"] == owner}
+    if not set(wanted) <= set(mine) or (purge and set(mine) != set(wanted)) or own_files is None:
+        return False
+    return all(
+        now["settled"]
+        and wanted[path]["state"] == "present"
+        and now["sha256"] == hashlib.sha256(wanted[path]["content"] or b"").hexdigest()
+        and (now["mode"], now["uid"], now["gid"]) == (wanted[path]["mode"], 0, 0)
+        for path, now in mine.items()
+        if path in wanted
+    )
 
 
 def _unit(entry):

@@ -34,11 +34,21 @@ NOTHING_OBSERVED = {
     "boot_args": {"source": None, "tokens": None},
     "kubelet_reserved": {"source": None, "value": None},
     "cpu_manager_state": {"path": None, "state": None, "problem": None},
+    "newer_kernel": None,
     "kept_plan": {"path": None, "plan": None, "problem": None},
+}
+NOT_JUDGED = {
+    name: {
+        "eligible": None,
+        "reasons": [
+            finding("not_judged", "the data path gate was not asked for", "give dataplane, a mapping that may be empty")
+        ],
+    }
+    for name in ("netkit", "big_tcp_ipv4", "big_tcp_ipv6")
 }
 
 
-def make_plan(topology, policy, what_if=(), observed=None, host=None):
+def make_plan(topology, policy, what_if=(), observed=None, host=None, dataplane=None):
     """The plan of one host.
 
     topology   as docs/schemas/topology.schema.json says
@@ -46,6 +56,7 @@ def make_plan(topology, policy, what_if=(), observed=None, host=None):
     what_if    list of {"label", option: value, ...}: variants that are planned beside it
     observed   what is configured on the host, see compare.py; None where nothing could be read. A plan that the host keeps
                stands while it satisfies policy and invariants
+    dataplane  dict of options of the data path gate (gate.OPTIONS); None leaves the gates unjudged
 
     Raises HostprepError.
     """
@@ -61,13 +72,7 @@ def make_plan(topology, policy, what_if=(), observed=None, host=None):
         kubelet=kubelet_part,
         differences=rows,
         transition=compare.transition(rows, observed, plan["reserved"], plan["online_after_boot"]),
-        gates={
-            name: {
-                "eligible": None,
-                "reasons": [finding("not_judged", "the data path gate is not judged by this version", "nothing", None)],
-            }
-            for name in ("netkit", "big_tcp_ipv4", "big_tcp_ipv6")
-        },
+        gates=NOT_JUDGED,
         locality={},
         layout=layout.drawing(topology, machine, plan),
         what_if=[],
@@ -80,6 +85,12 @@ def make_plan(topology, policy, what_if=(), observed=None, host=None):
         plan["what_if"] = side_by_side(
             plan, what_if, lambda changes: _variant(topology, policies.override(policy, changes))
         )
+    if dataplane is not None:
+        from . import gate  # as above
+
+        judged = gate.judge(topology, dataplane, observed.get("newer_kernel"))
+        plan.update(gates=judged["gates"], dataplane=judged["dataplane"])
+        plan["warnings"] += judged["warnings"]
     plan["warnings"] += kubelet_warnings + kernel_args.lint(
         policy["isolation_mode"], topology["kernel"]["config"], tokens
     )

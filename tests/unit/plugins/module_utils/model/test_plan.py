@@ -489,8 +489,19 @@ def test_boot_cpu_is_the_lowest_online_one():
     machine = topology([(str(cpu), cpu % 2, 0) for cpu in range(5, 13)], present="0-12", offline="0-4")
     plan = make_plan(machine, {"reserved_count": 1, "strategy": "pack"})
     assert (plan["boot_cpu"], plan["reserved"]) == (5, "5")
+
+
+def test_the_kubelet_takes_any_part_of_the_online_cpus():
+    """It compares with the set of online CPUs, not with their number (kubernetes cmd/kubelet/app/server.go, getReservedCPUs)."""
     high = make_plan(topology([(str(cpu), 0, 0) for cpu in (40, 41, 42, 43)]), {})
-    assert "kubelet_refuses_reserved" in codes(high)
+    assert high["reserved"] == "40" and "kubelet_refuses_reserved" not in codes(high)
+    boots = topology(
+        [(str(cpu), 0, 0) for cpu in range(2, 8)], present="0-7", offline="0-1", smt_control="notsupported"
+    )
+    plan = make_plan(boots, {"offline": "returns"})
+    (warning,) = [entry for entry in plan["warnings"] if entry["code"] == "kubelet_refuses_reserved"]
+    assert warning["read"] == "reserved 0,2, of which 0 are offline"
+    assert "kubelet_refuses_reserved" not in codes(make_plan(boots, {"offline": "keep"}))
 
 
 # --- kept plan, differences, transition ----------------------------------------------------------------------------------------------
