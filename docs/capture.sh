@@ -55,7 +55,15 @@ done
 for config in etc/rancher/rke2/config.yaml etc/rancher/rke2/config.yaml.d/* var/lib/rancher/rke2/agent/etc/kubelet.conf.d/*; do
   if [ -r "$config" ]; then
     mkdir -p "$work/$(dirname "$config")"
-    grep -oE "(- *[\"']?)?(reserved-cpus=|[\"']?reservedSystemCPUs[\"']? *:) *[\"']?[0-9, -]*" "$config" >"$work/$config" || true
+    for key in reserved-cpus reservedSystemCPUs; do
+      list=$(grep -v '^ *#' "$config" | grep -oE "${key}[\"']? *[=:] *[\"']?[0-9][0-9, -]*" | tail -n 1)
+      list=$(printf %s "${list##*[=:]}" | tr -cd '0-9,-')
+      case "$list $key" in
+        " "*) ;;
+        *reserved-cpus) printf 'kubelet-arg+:\n- reserved-cpus=%s\n' "${list%,}" ;;
+        *) printf 'reservedSystemCPUs: "%s"\n' "${list%,}" ;;
+      esac
+    done >"$work/$config"
   fi
 done
 tar -cJf "$out" -C "$work" .

@@ -38,9 +38,12 @@ def test_secrets_stay_on_the_machine(tmp_path):
     config = root / "etc/rancher/rke2/config.yaml"
     config.parent.mkdir(parents=True)
     config.write_text(
-        'token: K10secret\n"agent-token" : secret\netcd-s3-secret-key: secret\ntoken-file: >-\n  secret\n{"token": secret}\n'
-        "kubelet-arg:\n  - reserved-cpus=0-1,32-33\n"
+        'token: K10secret\n"agent-token" : secret\netcd-s3-secret-key: secret\ntoken-file: >-\n  secret\n'
+        'kubelet-arg: ["reserved-cpus=0-1,32-33", "v=2"]\n'
     )
+    more = root / "etc/rancher/rke2/config.yaml.d/10.yaml"
+    more.parent.mkdir()
+    more.write_text('{"token": "secret"}\n')
     drop_in = root / "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf"
     drop_in.parent.mkdir(parents=True)
     drop_in.write_text('{"kind": "KubeletConfiguration", "x": "secret", "reservedSystemCPUs": "0-1"}')
@@ -50,19 +53,8 @@ def test_secrets_stay_on_the_machine(tmp_path):
         texts = [archive.extractfile(member).read().decode() for member in archive.getmembers() if member.isfile()]
     assert not any("secret" in text for text in texts)
     assert observe(Tree(str(out)), None)["kubelet_reserved"] == observe(Tree(str(root)), None)["kubelet_reserved"]
-    assert observe(Tree(str(out)), None)["kubelet_reserved"]["value"] == "0-1"
-    drop_in.unlink()
-    assert observe(Tree(str(root)), None)["kubelet_reserved"]["value"] == "0-1,32-33"
-
-
-def test_a_linked_kernel_configuration_is_taken_as_text(tmp_path):
-    root = build(named("article-alternate"), tmp_path / "root")
-    release = (root / "proc/sys/kernel/osrelease").read_text().strip()
-    config = root / ("boot/config-" + release)
-    elsewhere = root / ("usr/lib/modules/%s/config" % release)
-    elsewhere.parent.mkdir(parents=True)
-    config.rename(elsewhere)
-    config.symlink_to("../usr/lib/modules/%s/config" % release)
-    out = tmp_path / "out.tar.xz"
+    assert observe(Tree(str(out)), None)["kubelet_reserved"]["value"] == "0-1,32-33", "flags win over files"
+    config.unlink()
+    assert observe(Tree(str(root)), None)["kubelet_reserved"]["value"] == "0-1"
     subprocess.run(["sh", str(SCRIPT), str(out), str(root)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
-    assert discover(Tree(str(out)))["kernel"]["config"] == discover(Tree(str(root)))["kernel"]["config"]
+    assert observe(Tree(str(out)), None)["kubelet_reserved"] == observe(Tree(str(root)), None)["kubelet_reserved"]

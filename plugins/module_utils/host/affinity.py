@@ -23,7 +23,7 @@ except ImportError:  # not Linux: the module is only documented or tested there
 from ..model import affinity, cpulist
 from ..model.errors import HostprepError
 from . import interrupts, netdevs, nics, pci
-from .configured import PLAN_PATH, kept_plan
+from .kept import PLAN_PATH, kept_plan
 from .reader import Reader
 from .tree import Tree, reason
 
@@ -45,7 +45,7 @@ def read_plan(tree):
         raise HostprepError(
             "plan_unreadable",
             "the plan that this host keeps cannot be read",
-            read=problem,
+            read="/%s: %s" % (PLAN_PATH, problem),
             allowed="a plan as cpu_plan returns it",
             cure="move it aside and run the playbook site, or pass plan",
         )

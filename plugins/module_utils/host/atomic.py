@@ -18,6 +18,7 @@ import os
 import stat
 
 HOME = "/var/lib/lo0.rke2_hostprep"  # of the records on a host, and of the plan that it keeps
+RECORD = "owned.json"  # in that folder: what host_files owns
 TOKEN = "hostprep"  # in the names of helper files
 LONGEST = 190  # of a file name, so that what is put around it fits into 255 bytes
 

@@ -28,10 +28,10 @@ def boot_args(tree, release):
     if defaults is not None and not (loader_variable(tree, "LoaderInfo") or "").startswith("systemd-boot"):
         folders = ENTRY_FOLDERS[:1]
     for folder in folders:
-        names = tree.listdir(folder)
-        if names is None and tree.why(folder) != "missing":
+        names = entry_names(tree, folder)
+        if names is None:
             return {"source": None, "owned": None, "problems": [(folder, tree.why(folder))]}
-        for name in names or []:
+        for name in names:
             path = "%s/%s" % (folder, name)
             keys = _entry(tree.read(path) or "")
             kernel = keys.get("linux", "")
@@ -49,6 +49,15 @@ def boot_args(tree, release):
         return {"source": None, "owned": None, "problems": []}
     line = "\n".join(part for part in line.split("\n") if not part.lstrip().startswith("#"))
     return {"source": path, "owned": shell_values.tokens([(line, path)]), "problems": []}
+
+
+def entry_names(tree, folder):
+    """Names of the Boot Loader Specification's entries in a folder, of which an editor's or a broken-off write's leftovers are none; [] where
+    it is missing, None where it cannot be read."""
+    names = tree.listdir(folder)
+    if names is None:
+        return [] if tree.why(folder) == "missing" else None
+    return [name for name in names if name.endswith(".conf") and not name.startswith(".")]
 
 
 def loader_variable(tree, name):

@@ -208,8 +208,8 @@ class Loader:
         if self.backend != "systemd-boot":
             return None
         for folder in boot_args.ENTRY_FOLDERS:
-            for name in self.tree.listdir(folder) or []:
-                if name.endswith(".conf") and boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") in (
+            for name in boot_args.entry_names(self.tree, folder) or []:
+                if boot_text.release_of(self.tree.read("%s/%s" % (folder, name)) or "") in (
                     [self.kernel] if self.kernel else self.kernels
                 ):
                     return folder
@@ -219,7 +219,7 @@ class Loader:
 
     def _entries(self):
         """{file name: text} of the entries of the Boot Loader Specification."""
-        names = [name for name in self.tree.listdir(self.folder) or [] if name.endswith(".conf")]
+        names = boot_args.entry_names(self.tree, self.folder) or []
         texts = {name: self.texts.get("%s/%s" % (self.folder, name)) for name in names}
         return {name: text for name, text in texts.items() if text is not None}
 

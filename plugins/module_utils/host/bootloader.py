@@ -14,7 +14,7 @@ import re
 import stat
 
 from ..model import kernel_args, shell_values
-from .boot_args import EFIVARS, ENTRY_FOLDERS, GRUB_FOLDERS, grub_defaults, loader_variable
+from .boot_args import EFIVARS, ENTRY_FOLDERS, GRUB_FOLDERS, entry_names, grub_defaults, loader_variable
 
 _TUNED_FOLDERS = ("etc/tuned/profiles", "etc/tuned", "usr/lib/tuned/profiles", "usr/lib/tuned")
 _PROFILE = re.compile(r"[A-Za-z0-9_.-]+\Z", re.ASCII)
@@ -109,11 +109,7 @@ def facts(tree):
             values = shell_values.evaluate([(path, text)])["values"]
             release = {name: shell_values.flat(values.get(name, []))[0] for name in ("ID", "ID_LIKE")}
             break
-    entries = tree.listdir("boot/loader/entries")
-    if entries is None and tree.why("boot/loader/entries") == "missing":
-        entries = []
-    if entries is not None:
-        entries = [name for name in entries if name.endswith(".conf")]
+    entries = entry_names(tree, "boot/loader/entries")
     grub_cfg = next((path for path in ("boot/grub/grub.cfg", "boot/grub2/grub.cfg") if tree.exists(path)), None)
     defaults = grub_defaults(tree)
     bls = shell_values.flat((defaults or {"values": {}})["values"].get("GRUB_ENABLE_BLSCFG", []))[0]
@@ -161,7 +157,7 @@ def _uki(tree, entries, grub_cfg, on_esp):
     for line in (tree.read("etc/kernel/install.conf") or "").splitlines():
         if line.replace(" ", "").partition("#")[0] == "layout=uki":
             return "/etc/kernel/install.conf: layout=uki"
-    typed = entries or any(tree.listdir(folder) for folder in ENTRY_FOLDERS if folder in on_esp)
+    typed = entries or any(entry_names(tree, folder) for folder in ENTRY_FOLDERS if folder in on_esp)
     for folder in ("efi/EFI/Linux", "boot/efi/EFI/Linux", "boot/EFI/Linux"):
         images = [name for name in tree.listdir(folder) or [] if name.lower().endswith(".efi")]
         if images and not typed and grub_cfg is None:

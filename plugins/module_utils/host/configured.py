@@ -3,28 +3,31 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a host is configured to: boot loader arguments, the kubelet's reservation and state file, and the plan it keeps. Reads only.
 
-``observe(tree, release)`` returns the ``observed`` dict of model/compare.py. A file that is absent is None; one that is there
+``observe`` returns the ``observed`` dict of model/compare.py. A file that is absent is None; one that is there
 and cannot be read is reported by its ``problem``.
 """
 
 from __future__ import annotations
 
-import json
-import re
-
+from ..model import rke2_facts as facts
+from . import kubelet, rke2
 from .boot_args import boot_args
+from .kept import PLAN_PATH, kept_plan
+from .kernel import newer
+from .reader import Reader
 
-PLAN_PATH = "var/lib/lo0.rke2_hostprep/plan.json"
-STATE_PATH = "var/lib/kubelet/cpu_manager_state"
-_RESERVED = re.compile(r"""^[^#]*?(?:reserved-cpus=|reservedSystemCPUs["']?\s*:)\s*["']?([0-9,\- ]*)""")
 
-
-def observe(tree, release):
+def observe(tree, release, found=None):
+    """found: of host/rke2.py's ``documents`` or ``read``, where they were read before."""
+    found = found or rke2.documents(tree)
+    states = found["state"] if "state" in found else kubelet.states(tree, found["state_dir"])
+    plan, problem = kept_plan(tree)
     return {
         "boot_args": _boot_args(tree, release),
-        "kubelet_reserved": _kubelet_reserved(tree),
-        "cpu_manager_state": _state(tree),
-        "kept_plan": _kept(tree),
+        "kubelet_reserved": _kubelet_reserved(found),
+        "cpu_manager_state": states[kubelet.NAMES[0]],
+        "newer_kernel": newer(Reader(tree), release),
+        "kept_plan": {"path": "/" + PLAN_PATH, "plan": plan, "problem": problem},
     }
 
 
@@ -35,51 +38,16 @@ def _boot_args(tree, release):
     return {"source": found["source"], "tokens": None if owned is None else [token["text"] for token in owned]}
 
 
-def _kubelet_reserved(tree):
-    """The reservation in RKE2's config files or the kubelet's drop-ins, the last one wins; source None where neither exists."""
-    source = value = None
-    paths = ["etc/rancher/rke2/config.yaml"]
-    for folder in ("etc/rancher/rke2/config.yaml.d", "var/lib/rancher/rke2/agent/etc/kubelet.conf.d"):
-        paths += [
-            "%s/%s" % (folder, name) for name in tree.listdir(folder) or [] if name.endswith((".yaml", ".yml", ".conf"))
-        ]
-    for path in paths:
-        text = tree.read(path)
-        if text is None:
-            if tree.why(path) != "missing":
-                return {"source": None, "value": None}
-            continue
-        source = source or path
-        for line in text.splitlines():
-            found = _RESERVED.match(line)
-            if found:
-                source, value = path, found.group(1).strip(" ,").replace(" ", "")
-    return {"source": source, "value": value}
+def _kubelet_reserved(found):
+    """{"source", "value"}: the list of the kubelet's drop-ins or, before them, RKE2's flags. Without one the first file that was read.
 
-
-def _json(tree, path):
-    """(parsed mapping or None, problem or None)"""
-    text = tree.read(path)
-    if text is None:
-        why = tree.why(path)
-        return None, None if why == "missing" else "%s is %s" % (path, why)
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return None, "%s is not JSON" % path
-    return (parsed, None) if isinstance(parsed, dict) else (None, "%s holds no JSON object" % path)
-
-
-def _state(tree):
-    state, problem = _json(tree, STATE_PATH)
-    return {"path": "/" + STATE_PATH, "state": state, "problem": problem}
-
-
-def kept_plan(tree):
-    """(the plan that the host keeps or None, why it cannot be read or None)"""
-    return _json(tree, PLAN_PATH)
-
-
-def _kept(tree):
-    plan, problem = kept_plan(tree)
-    return {"path": "/" + PLAN_PATH, "plan": plan, "problem": problem}
+    source is None where no file is there or one cannot be read: then nothing is known.
+    """
+    documents = found["kubelet"] + found["config"]
+    if any(document["problem"] for document in documents):
+        return {"source": None, "value": None}
+    said = [entry for entry in facts.said_to_kubelet(found) if entry[1] == "reservedSystemCPUs"]
+    if said:
+        return {"source": said[-1][0], "value": str(said[-1][2]).replace(" ", "")}
+    first = (found["config"] + found["kubelet"])[:1]
+    return {"source": first[0]["path"] if first else None, "value": None}

@@ -22,7 +22,7 @@ import time
 from ..model import owned
 from ..model.errors import HostprepError
 from . import atomic, units
-from .atomic import HOME, TOKEN
+from .atomic import HOME, RECORD, TOKEN
 
 LARGEST = 16 * 1024 * 1024
 LARGEST_DIFF = 100 * 1024
@@ -175,7 +175,7 @@ def state_of(found):
 class Store:
     """The record, the originals and the lock, in one folder of the host."""
 
-    NAMES = ("owned.json", "originals", "lock")
+    NAMES = (RECORD, "originals", "lock")
 
     def __init__(self, root):
         where, _missing = root.resolve(HOME + "/record")

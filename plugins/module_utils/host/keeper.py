@@ -26,7 +26,7 @@ import time
 from ..model import affinity as rules_of, boot_record, irq_metrics
 from ..model.errors import HostprepError, unexpected
 from . import affinity, boot_compare, events, report_files, steering
-from .configured import PLAN_PATH
+from .kept import PLAN_PATH
 from .tree import Tree
 
 PERIOD = 60.0  # seconds of the backstop, at least

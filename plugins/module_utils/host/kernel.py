@@ -13,6 +13,7 @@ import re
 import zlib
 
 from ..model import kernel_args
+from .reader import Reader
 from .tree import LARGE
 
 OPTIONS = (
@@ -29,6 +30,7 @@ _SET = re.compile(r"^(CONFIG_\w+)=([ymn])$", re.MULTILINE | re.ASCII)
 _NOT_SET = re.compile(r"^# (CONFIG_\w+) is not set$", re.MULTILINE | re.ASCII)
 _LAST_SECTION = "# end of Kernel hacking"  # closes every configuration since 5.5; a file without it may be cut short
 _MODELS = {"none", "voluntary", "full", "lazy"}
+_IMAGE = "vmlinuz-"
 _MARKED = re.compile(r"\((\w+)\)", re.ASCII)
 
 
@@ -98,6 +100,22 @@ def config(reader, release, running=True):
         if option not in values:
             reader.note("kernel.config." + option, path, "no line for it, and the file may be cut short")
     return {option: values.get(option) for option in OPTIONS}
+
+
+def newer(reader, running):
+    """{"release", "config_netkit"} of the newest kernel in /boot, where that is not the running one: the next boot may start it. Else None."""
+    installed = [name[len(_IMAGE) :] for name in reader.tree.listdir("boot") or () if name.startswith(_IMAGE)]
+    installed = [release for release in installed if release[:1].isdigit()]  # no rescue image
+    newest = max(installed, key=_order, default=None)
+    if not newest or not running or _order(newest) <= _order(running):
+        return None
+    # apart: what it lacks is no gap in what is known of the running kernel
+    return {"release": newest, "config_netkit": config(Reader(reader.tree), newest, running=False)["CONFIG_NETKIT"]}
+
+
+def _order(release):
+    """What is compared: the numbers of a release, in order."""
+    return [int(number) for number in re.findall(r"\d{1,9}", release)]
 
 
 def _config_text(reader, path):

@@ -16,7 +16,7 @@ import os
 
 from ..model import affinity
 from ..model.plan import kept, refuse_other_host
-from .configured import PLAN_PATH
+from .kept import PLAN_PATH
 
 FOLDER = "/usr/local/lib/lo0.rke2_hostprep"
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

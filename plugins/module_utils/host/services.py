@@ -14,7 +14,7 @@ import re
 from ..model import cpulist, isolation, shell_values
 from ..model.errors import HostprepError
 from .bootloader import tuned
-from .unit_files import CGROUP as _CGROUP, rke2, unit
+from .unit_files import CGROUP as _CGROUP, unit
 
 _LIBRARY = re.compile(r"libsystemd-shared-(\d+)\D", re.ASCII)
 _CPU = re.compile(r"cpu(\d+)\Z", re.ASCII)
@@ -27,8 +27,8 @@ _RUNTIMES = ("containerd.service", "docker.service", "crio.service", "k3s.servic
 _NRI = re.compile(r"balloons|topology-aware|cpu", re.IGNORECASE)
 
 
-def services(tree):
-    """Plain data, see the functions below; what ``model/isolation.py`` judges and writes from."""
+def services(tree, kind):
+    """Plain data, see the functions below; what ``model/isolation.py`` judges and writes from. kind: of host/rke2.py's ``node_kind``."""
     return {
         "container": tree.read("run/systemd/container"),
         "systemd": _systemd(tree),
@@ -42,7 +42,7 @@ def services(tree):
         "sysctl": {name: _integer(tree, "proc/sys/" + name.replace(".", "/")) for name in _SYSCTLS},
         "nics": _nics(tree),
         "owners": _owners(tree),
-        "rke2": rke2(tree),
+        "rke2": kind,
         "runc": None,  # which one RKE2 ships is in no file: only the program itself tells
         "runtimes": [name for name in _RUNTIMES if unit(tree, name)["installed"]],
         "ours": {path: _text(tree, path[1:]) for path in isolation.WATCHED},

@@ -73,6 +73,15 @@ def seen(tmp_path, files, release=None):
             },
             ["root=/dev/sda1", "nohz=on", "isolcpus=2", "ro"],
         ),
+        (  # leftovers of a write that a power cut broke off, and of an editor: no boot loader reads them
+            {
+                "boot/loader/entries/.a.conf.new-hostprep-boot~": "version 5.14.0-1.el9\noptions isolcpus=2\n",
+                "boot/loader/entries/.a.conf": "version 5.14.0-1.el9\noptions isolcpus=3\n",
+                "boot/loader/entries/Z.conf~": "version 5.14.0-1.el9\noptions isolcpus=4\n",
+                "boot/loader/entries/a.conf": "version 5.14.0-1.el9\noptions ro\n",
+            },
+            ["ro"],
+        ),
     ],
 )
 def test_boot_arguments(tmp_path, files, tokens):
@@ -83,33 +92,52 @@ def test_boot_arguments(tmp_path, files, tokens):
     ("files", "source", "value"),
     [
         ({}, None, None),
-        ({"etc/rancher/rke2/config.yaml": "cni: cilium\n"}, "etc/rancher/rke2/config.yaml", None),
+        ({"etc/rancher/rke2/config.yaml": "cni: cilium\n"}, "/etc/rancher/rke2/config.yaml", None),
         (
             {"etc/rancher/rke2/config.yaml": "kubelet-arg:\n  - reserved-cpus=0-1,32-33\n  - v=2\n"},
-            "etc/rancher/rke2/config.yaml",
+            "/etc/rancher/rke2/config.yaml",
             "0-1,32-33",
         ),
         (
             {"etc/rancher/rke2/config.yaml": 'kubelet-arg: ["v=2", "reserved-cpus=0,4"]\n'},
-            "etc/rancher/rke2/config.yaml",
+            "/etc/rancher/rke2/config.yaml",
             "0,4",
         ),
-        ({"etc/rancher/rke2/config.yaml": "# reserved-cpus=0\n"}, "etc/rancher/rke2/config.yaml", None),
+        ({"etc/rancher/rke2/config.yaml": "# reserved-cpus=0\n"}, "/etc/rancher/rke2/config.yaml", None),
         (
             {
                 "etc/rancher/rke2/config.yaml": "kubelet-arg: [reserved-cpus=0]\n",
                 "etc/rancher/rke2/config.yaml.d/90.yaml": "kubelet-arg+: [reserved-cpus=0-1]\n",
             },
-            "etc/rancher/rke2/config.yaml.d/90.yaml",
+            "/etc/rancher/rke2/config.yaml.d/90.yaml",
             "0-1",
         ),
         (
             {
                 "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf": 'kind: KubeletConfiguration\nreservedSystemCPUs: "0-1"\n'
             },
-            "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf",
+            "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf",
             "0-1",
         ),
+        (  # the data dir is RKE2's own, and flags win over files
+            {
+                "etc/rancher/rke2/config.yaml": "data-dir: /srv/rke2\n",
+                "etc/rancher/rke2/config.yaml.d/10.yaml": "kubelet-arg: [reserved-cpus=0-3]\n",
+                "srv/rke2/agent/etc/kubelet.conf.d/90-hostprep.conf": "reservedSystemCPUs: 0-1\n",
+                "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf": "reservedSystemCPUs: 0\n",
+            },
+            "/etc/rancher/rke2/config.yaml.d/10.yaml",
+            "0-3",
+        ),
+        (  # a list without + takes the place of those before it
+            {
+                "etc/rancher/rke2/config.yaml": "kubelet-arg: [reserved-cpus=0]\n",
+                "etc/rancher/rke2/config.yaml.d/90.yaml": "kubelet-arg: [v=2]\n",
+            },
+            "/etc/rancher/rke2/config.yaml",
+            None,
+        ),
+        ({"etc/rancher/rke2/config.yaml": "a: 1\nbroken\n"}, None, None),
     ],
 )
 def test_kubelet_reservation(tmp_path, files, source, value):
@@ -121,14 +149,26 @@ def test_kubelet_reservation(tmp_path, files, source, value):
     [
         (None, None, None),
         ('{"policyName":"none"}', {"policyName": "none"}, None),
-        ("", None, "var/lib/kubelet/cpu_manager_state is not JSON"),
-        ("[" * 5000, None, "var/lib/kubelet/cpu_manager_state is not JSON"),
-        ("[]", None, "var/lib/kubelet/cpu_manager_state holds no JSON object"),
+        ("", None, "it is not JSON"),
+        ("[" * 5000, None, "it is not JSON"),
+        ("[]", None, "it holds no JSON object"),
     ],
 )
 def test_kubelet_state_file(tmp_path, text, state, problem):
     found = seen(tmp_path, {} if text is None else {"var/lib/kubelet/cpu_manager_state": text})["cpu_manager_state"]
     assert (found["state"], found["problem"]) == (state, problem)
+
+
+def test_the_state_file_is_where_the_kubelet_is_told_to_keep_it(tmp_path):
+    found = seen(
+        tmp_path,
+        {
+            "etc/rancher/rke2/config.yaml": "kubelet-arg:\n- root-dir=/srv/kubelet\n",
+            "srv/kubelet/cpu_manager_state": '{"policyName":"static"}',
+            "var/lib/kubelet/cpu_manager_state": '{"policyName":"none"}',
+        },
+    )["cpu_manager_state"]
+    assert found == {"path": "/srv/kubelet/cpu_manager_state", "state": {"policyName": "static"}, "problem": None}
 
 
 def test_what_only_root_may_read_is_a_problem_and_not_absent():

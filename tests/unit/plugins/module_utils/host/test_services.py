@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import rke2
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.services import services, unit
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import isolation
 
@@ -18,7 +19,8 @@ V2 = {
 
 
 def read(host, files):
-    return services(host.add({"sys": None, **files}).tree())
+    tree = host.add({"sys": None, **files}).tree()
+    return services(tree, rke2.node_kind(tree, rke2.documents(tree)))
 
 
 def test_a_host_that_tells_nothing(host):
