@@ -40,7 +40,7 @@ options:
   policy:
     description:
       - The policy as one mapping, as an inventory holds it, of every option of this module but O(root), O(topology), O(host), O(policy),
-        O(policy_overrides), O(what_if) and O(services).
+        O(policy_overrides), O(dataplane), O(what_if) and O(services).
       - A key that is no option is refused. An option of the module given beside it wins.
     type: raw
   policy_overrides:
@@ -156,11 +156,23 @@ options:
       memory_mib:
         description: Memory request in MiB.
         type: int
+  dataplane:
+    description:
+      - Options of M(lo0.rke2_hostprep.dataplane_gate) as one mapping, which may be empty. The plan then has the answers of the data path
+        gate, judged for the running kernel unless C(kernel) and C(config_netkit) are among them.
+      - Without it they are not judged.
+    type: raw
   what_if:
     description:
       - Variants of the policy to plan beside it, each a mapping of options of this module and a C(label).
       - One that is refused shows the reason and fails nothing.
     type: raw
+  node:
+    description:
+      - Read from O(root) also what the host has of RKE2 and of its kubelet, and return it as RV(node).
+      - The roles C(rke2) and C(cilium) then need no execution of their own on a host that is as planned.
+    type: bool
+    default: false
   services:
     description:
       - Read from O(root) also what else decides where tasks, interrupts and received packets run, and return it as RV(services).
@@ -220,6 +232,12 @@ rke2:
   description: V(server) or V(agent), where the host is a node of RKE2; null where it is none, and where O(topology) was given.
   returned: success
   type: str
+node:
+  description:
+    - What the host has of RKE2 and of its kubelet, as M(lo0.rke2_hostprep.kubelet_checkpoint) returns it in C(rke2), for the filter
+      P(lo0.rke2_hostprep.rke2_files#filter). Of files that others wrote only names of keys, and the values of those that decide something.
+  returned: with O(node=true)
+  type: dict
 services:
   description:
     - What else decides where tasks, interrupts and received packets run, for the filter P(lo0.rke2_hostprep.isolation_set#filter).
@@ -249,11 +267,13 @@ cure:
 from ansible.module_utils.basic import AnsibleModule
 
 # For its effect alone, and before the others, which Python then compiles once
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import compile_once  # noqa: F401  pylint: disable=unused-import
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import (  # pylint: disable=unused-import
+    compile_once,  # noqa: F401
+    rke2,
+)
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import observe
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.unit_files import rke2
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import policy as policies
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.errors import HostprepError, unexpected
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
@@ -278,31 +298,45 @@ def main():
         host={"type": "str"},
         policy={"type": "raw"},
         policy_overrides={"type": "raw"},
+        dataplane={"type": "raw"},
         what_if={"type": "raw"},
         services={"type": "bool", "default": False},
+        node={"type": "bool", "default": False},
     )
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     given = {name: module.params[name] for name in policies.OPTIONS if module.params[name] is not None}
     try:
-        observed = tree = None
+        observed = None
         more = {"rke2": None}
         policy = policies.override(policies.override(module.params["policy"], module.params["policy_overrides"]), given)
         topology = module.params["topology"]
+        if topology is None or module.params["services"] or module.params["node"]:
+            tree = Tree(module.params["root"])
+            reading = rke2.read(tree) if module.params["node"] else rke2.documents(tree)
+            kind = rke2.node_kind(tree, reading)
         if topology is not None:
             # Ansible compiles what is imported anew on each host: what few need is left out
             from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.topology import complete
 
             topology = complete(topology)
         else:
-            tree = Tree(module.params["root"])
             topology = discover(tree)
-            observed = observe(tree, topology["kernel"]["release"])
-            more["rke2"] = rke2(tree)
-        plan = make_plan(topology, policy, module.params["what_if"] or (), observed, module.params["host"])
+            observed = observe(tree, topology["kernel"]["release"], reading)
+            more["rke2"] = kind
+        plan = make_plan(
+            topology,
+            policy,
+            module.params["what_if"] or (),
+            observed,
+            module.params["host"],
+            module.params["dataplane"],
+        )
         if module.params["services"]:
             from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.services import services
 
-            more["services"] = services(tree or Tree(module.params["root"]))
+            more["services"] = services(tree, kind)
+        if module.params["node"]:
+            more["node"] = reading
     except HostprepError as error:
         module.fail_json(msg=str(error), **error.as_dict())
     except Exception as error:  # a user never sees a traceback; the sentence says what to report

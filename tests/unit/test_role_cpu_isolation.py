@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.services import services
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
+from stub_collection import skeleton
 
 TOP = Path(__file__).resolve().parents[2]
 MODULE = """
@@ -107,12 +108,7 @@ PLAN = {
 def collections(tmp_path_factory):
     """A collection of the role, the filters, and the modules above."""
     top = tmp_path_factory.mktemp("collections")
-    ours = top / "ansible_collections" / "lo0" / "rke2_hostprep"
-    (ours / "plugins" / "modules").mkdir(parents=True)
-    for name in ("filter", "module_utils"):
-        (ours / "plugins" / name).symlink_to(TOP / "plugins" / name)
-    (ours / "meta").mkdir()
-    (ours / "meta" / "runtime.yml").write_text('requires_ansible: ">=2.19.0"\n')
+    ours = skeleton(top)
     shutil.copytree(TOP / "roles" / "cpu_isolation", ours / "roles" / "cpu_isolation")
     tasks = ours / "roles" / "cpu_isolation" / "tasks"
     text = (tasks / "reboot.yml").read_text()
@@ -187,7 +183,7 @@ def play(collections, folder, cases, *arguments):
         "environment": {"ROLE_TEST": "{{ world }}"},
         "vars": {
             "cpu_isolation_plan": PLAN,
-            "cpu_isolation_services": services(Tree(str(folder / "empty"))),
+            "cpu_isolation_services": services(Tree(str(folder / "empty")), None),
             "ansible_python_interpreter": sys.executable,
         },
         "tasks": [

@@ -10,6 +10,7 @@ import json
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
 from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.isolation import isolation_set
 from ansible_collections.lo0.rke2_hostprep.plugins.modules import cpu_plan
 from builder import build, named
@@ -43,6 +44,26 @@ def test_plans_a_tree_and_writes_nothing(capsys, tree, check):
     assert (result["reserved"], result["isolated"], result["irq"]) == ("0-1,32-33", "2-31,34-63", "0-1,32-33")
     assert (result["plan"]["host"], result["plan"]["reserved"]) == ("gpu-01", "0-1,32-33")
     assert fingerprint(tree) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"services": True}, {"node": True}, {"services": True, "node": True}])
+def test_no_file_of_rke2_and_its_kubelet_is_read_twice(capsys, monkeypatch, tmp_path, options):
+    root = build(named("article-alternate"), tmp_path / "root")
+    state = "var/lib/kubelet/cpu_manager_state"
+    drop_in = "var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50.conf"
+    files = {
+        "etc/rancher/rke2/config.yaml": "cni: cilium\n",
+        drop_in: "maxPods: 250\n",
+        state: '{"policyName": "none", "defaultCpuSet": "", "checksum": 1353318690}',
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text, encoding="utf-8")
+    seen = []
+    read = Tree.read
+    monkeypatch.setattr(Tree, "read", lambda tree, path, *more: seen.append(path.strip("/")) or read(tree, path, *more))
+    assert run(capsys, root=str(root), reserved_cores_per_node=1, **options)[0] == 0
+    assert {path: seen.count(path) for path in files} == dict.fromkeys(files, 1)
 
 
 def test_plans_a_topology(capsys):
