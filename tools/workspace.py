@@ -21,6 +21,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -104,6 +106,40 @@ def venv(name: str) -> Path:
     return folder
 
 
+def collections() -> Path:
+    """The folder with the collections that requirements/collections.txt says to take out of its package, made if it is not in the cache."""
+    requirements = requirements_file("collections")
+    stated = re.search(r"^# take: (.+)$", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    assert stated, f"{requirements} has no '# take:' line"
+    folder = CACHE / "collections" / hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            print(f"Setting up {stated[1]} in {folder} …", file=sys.stderr, flush=True)
+            python = venv(test_environment()) / "bin/python"
+            options = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-deps", "--only-binary=:all:"]
+            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
+                download = [str(python), "-m", "pip", "download", *options, "--dest", work]
+                fetched = subprocess.run(
+                    [*download, "--requirement", str(requirements)], check=False, stdout=sys.stderr
+                )
+                if fetched.returncode:
+                    raise WorkspaceError(
+                        f"pip could not fetch requirements/{requirements.name} (its message is above): check that this machine reaches a package index."
+                    )
+                [package] = Path(work).glob("*.whl")
+                with zipfile.ZipFile(package) as wheel:
+                    for name in stated[1].split():
+                        below = f"ansible_collections/{name.replace('.', '/')}/"
+                        members = [member for member in wheel.namelist() if member.startswith(below)]
+                        if not members:
+                            raise WorkspaceError(f"{package.name} has no {name}: take another version of it.")
+                        wheel.extractall(Path(work) / "taken", members)
+                (Path(work) / "taken").rename(folder)
+    return folder
+
+
 def link() -> Path:
     """Lays the checkout out as a collection by a link under build/, for tools that follow links; returns the folder."""
     root = BUILD / "collections"
@@ -154,11 +190,12 @@ def stage(shared: Path | None) -> Path:
 
 def environment(name: str) -> dict[str, str]:
     """The variables of a process that uses environment NAME and sees the checkout as an installed collection."""
+    folders = [link(), collections()] if name in TEST_ENVIRONMENTS else [link()]
     return {
         **os.environ,
         "LC_ALL": "C.UTF-8",  # Ansible refuses other encodings
         "PATH": f"{venv(name)}/bin:{os.environ['PATH']}",
-        "ANSIBLE_COLLECTIONS_PATH": str(link()),
+        "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(map(str, folders)),
         "ANSIBLE_CONFIG": str(TOP / "ansible.cfg"),
     }
 

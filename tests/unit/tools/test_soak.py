@@ -36,7 +36,7 @@ def checkout(tmp_path):
     return tmp_path / "checkout"
 
 
-def outcome(checkout, soak, fails_from, code):
+def outcome(checkout, soak, fails_from, code, workers=()):
     # Without the plugins and options that ansible-test or a caller gives to pytest.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     variables |= {
@@ -44,7 +44,7 @@ def outcome(checkout, soak, fails_from, code):
         "FAILS_FROM": str(fails_from),
         "HOSTPREP_SOAK": soak,
     }
-    plain = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:xdist"]
+    plain = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", *(workers or ("-p", "no:xdist"))]
     command = [sys.executable, "-m", "pytest", *plain, "-q", "tests/unit"] + (
         ["-m", "soak or lab"] if soak == "1" else []
     )
@@ -55,6 +55,13 @@ def outcome(checkout, soak, fails_from, code):
 
 def test_soak_tests_run_only_when_asked(checkout):
     assert "1 passed, 2 deselected" in outcome(checkout, "0", 0, 0)
+
+
+def test_what_passed_on_several_workers_is_not_repeated(checkout):
+    workers = ("-p", "xdist", "-n", "2")
+    assert "1 failed, 1 passed" in outcome(checkout, "1", 2, 1, workers)
+    assert "1 passed" in outcome(checkout, "1", 3, 0, workers)
+    assert "2 tests of the sweep passed earlier on this source" in outcome(checkout, "1", 3, 0, workers)
 
 
 def test_what_passed_is_not_repeated_until_the_source_changes(checkout):
