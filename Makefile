@@ -19,7 +19,7 @@ test: ## everything that CI runs
 soak: ## the long sweeps, of which what passed on the same source is not repeated, and every machine of the lab (as root)
 	@HOSTPREP_SOAK=1 $(IN) test pytest tests/unit -m soak -n auto
 	@HOSTPREP_SOAK=1 $(IN) test pytest tests/lab
-	@$(BOOT) tests/run.py test host
+	@$(BOOT) tests/run.py test host kubelet
 
 bench: ## speed, as ratios against other programs
 	@$(IN) test python tests/bench

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs the gates of this repository in tiers and counts: ``run.py check`` (the quick ones) or ``run.py test`` (all of them,
-or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, boot, machines, irq, host).
+or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, boot, machines, irq, host; and kubelet, which runs when it is named only).
 
 A gate is one command. Where it writes JUnit files its tests are counted one by one, else it counts as one test. Its output
 goes to ``build/test/GATE.log`` and is shown when it fails. Everything runs on each ansible-core of
@@ -39,6 +39,7 @@ LOGS = workspace.BUILD / "test"
 LAST_START = 65 * 60
 HARD_STOP = 85 * 60
 TIERS = ("static", "unit", "molecule", "plan", "nspawn", "cluster", "boot", "machines", "irq", "host")
+ON_REQUEST = ("kubelet",)
 QUICK_TIERS = ("static", "unit")
 CLEANUP_SECONDS = 60
 MARK = "HOSTPREP_GATE"  # a variable that all processes of a gate have
@@ -436,15 +437,25 @@ class Gates:
         if passed(images):
             yield self.lab("molecule host", "molecule", "test", "--scenario-name", "host", needs="missing=0")
 
-    def cluster(self) -> Iterator[Gate]:
-        """A real Kubernetes on the lab's machines."""
-        images = self.lab("the lab's images", "python", "tests/lab", "image", "new", "host1")
+    def with_cluster(self, machines: list[str], *gates: Gate) -> Iterator[Gate]:
+        """Gates that need a real Kubernetes on machines of the lab."""
+        images = self.lab("the lab's images", "python", "tests/lab", "image", *machines)
         yield images
         programs = self.lab("the cluster's programs", "python", "tests/cluster", "build")
         yield programs
         if passed(images) and passed(programs):
-            yield self.lab_tests("the cluster's control plane", "tests/cluster")
-            yield self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
+            yield from gates
+
+    def cluster(self) -> Iterator[Gate]:
+        """The cluster itself, and what the lab promises with it."""
+        plane = self.lab_tests("the cluster's control plane", "tests/cluster")
+        lab = self.lab("molecule lab", "molecule", "test", "--scenario-name", "lab", needs="missing=0")
+        yield from self.with_cluster(["new", "host1"], plane, lab)
+
+    def kubelet(self) -> Iterator[Gate]:
+        """Roles rke2 and cilium, with real kubelets on two kernels."""
+        roles = self.lab("molecule cluster", "molecule", "test", "--scenario-name", "cluster", needs="missing=0")
+        yield from self.with_cluster(["new", "old", "host1"], roles)
 
 
 def passed(gate: Gate) -> bool:
@@ -491,9 +502,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] not in (["check"], ["test"]):
         print(__doc__, file=sys.stderr)
         return 2
-    unknown = set(arguments[1:]) - set(TIERS)
+    unknown = set(arguments[1:]) - {*TIERS, *ON_REQUEST}
     if unknown:
-        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS)}.")
+        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS + ON_REQUEST)}.")
         return 2
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit("Stopped."))  # so that what runs is ended too
     started = time.monotonic()
@@ -519,6 +530,7 @@ def main(arguments: list[str]) -> int:
         Tier("plan", gates.plan),
         Tier("nspawn", gates.nspawn, root=True),
         Tier("cluster", gates.cluster, late=True, root=True),
+        Tier("kubelet", gates.kubelet, late=True, root=True),
         Tier("boot", gates.boot, late=True, root=True),
         Tier("machines", gates.machines, late=True, root=True),
         Tier("irq", gates.irq, late=True, root=True),

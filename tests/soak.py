@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[1]
+MARK = ("sweep", "yes")
 ASKED = os.environ.get("HOSTPREP_SOAK") == "1"
 
 
@@ -26,7 +27,7 @@ class Soak:
     def __init__(self, config, name, folders, group, swept, only_asked):
         self.worker = hasattr(config, "workerinput")  # a pytest-xdist worker: its controller sees every report too
         self.group, self.swept, self.only_asked = group, swept, only_asked
-        self.done, self.items = set(), set()
+        self.done = set()
         if ASKED:
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lo0.rke2_hostprep" / "soak"
             self.memory = cache / "{0}-{1}".format(name, self._digest(folders))
@@ -47,7 +48,8 @@ class Soak:
 
     def pytest_collection_modifyitems(self, config, items):
         swept = [item for item in items if self.swept(item)]
-        self.items = {item.nodeid for item in swept}
+        for item in swept:  # the report has it too, and that is all that a controller of pytest-xdist sees
+            item.user_properties.append(MARK)
         going_on = {self.group(item.nodeid) for item in swept if item.nodeid not in self.done}
         dropped = {item for item in swept if self.group(item.nodeid) not in going_on or (self.only_asked and not ASKED)}
         if dropped:
@@ -55,7 +57,7 @@ class Soak:
             items[:] = [item for item in items if item not in dropped]
 
     def pytest_runtest_logreport(self, report):
-        if not ASKED or self.worker or report.nodeid not in self.items:
+        if not ASKED or self.worker or MARK not in map(tuple, report.user_properties):
             return
         if report.failed or (report.when == "call" and report.passed):
             self.memory.parent.mkdir(parents=True, exist_ok=True)

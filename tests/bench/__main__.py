@@ -5,6 +5,7 @@
 
 python tests/bench [lstopo] [growth] [fleet] [irqs] [keeper]     default: these
 python tests/bench isolation[:interrupts][:jitter][:threads]     as root: boots a machine of the lab; default: all three
+python tests/bench executions                                    as root: boots four hosts of the lab
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import executions
 import isolation
 
 TOP = Path(__file__).resolve().parents[2]
@@ -208,8 +210,8 @@ def keeper(folder):
 
     _collection()
     from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host import program
-    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.configured import PLAN_PATH
     from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.discover import discover
+    from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.kept import PLAN_PATH
     from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.host.tree import Tree
     from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.plan import make_plan
 
@@ -267,7 +269,7 @@ def keeper(folder):
 if __name__ == "__main__":
     parts = {"lstopo": lstopo, "growth": growth, "fleet": fleet, "irqs": irqs, "keeper": keeper}
     chosen = sys.argv[1:] or list(parts)
-    parts["isolation"] = isolation.run  # only where it is named: it takes minutes and boots a machine
+    parts |= {"executions": executions.run, "isolation": isolation.run}  # only where they are named: they boot machines
     for part in chosen:
         name, *pieces = part.split(":")
         if name not in parts or not set(pieces) <= set(isolation.PARTS if name == "isolation" else ()):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that the folder is the package "cluster"
 
-from cluster import binaries, fleet, helm, images
+from cluster import binaries, deviceplugin, fleet, helm, images
 from cluster.common import CACHE, STATES, ClusterError, Unavailable, say, state_folder
 from cluster.disk import free_mib, remove_abandoned
 from cluster.machines import Lab
@@ -45,6 +45,20 @@ def amount(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= MOST_HOLLOW):
         raise argparse.ArgumentTypeError(f"{text!r} is no number of nodes: allowed are 0 to {MOST_HOLLOW}")
     return int(text)
+
+
+def numa_devices(text: str) -> dict[int, int]:
+    try:
+        return deviceplugin.device_list(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def resource(text: str) -> str:
+    try:
+        return deviceplugin.resource_name(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -87,11 +101,26 @@ def arguments() -> argparse.ArgumentParser:
     wait.add_argument("name")
     wait.add_argument("--other-boot", metavar="BOOT_ID", help="not satisfied by what it reported in that boot")
     wait.add_argument("--patience", type=float, default=300)
+    plugin = commands.add_parser(
+        "device-plugin",
+        help="give a real kubelet devices that are only names, and wait until the node has them; again after a restart of"
+        " the kubelet: wait until that one has them",
+    )
+    plugin.add_argument("name", help="the machine's name, and the node's")
+    either = plugin.add_mutually_exclusive_group(required=True)
+    either.add_argument("--devices", type=numa_devices, metavar="NODE:COUNT,…", help="how many each NUMA node has")
+    either.add_argument("--remove", action="store_true", help="remove the plugin")
+    plugin.add_argument(
+        "--resource", type=resource, default=deviceplugin.RESOURCE, metavar="DOMAIN/NAME", help="%(default)s by default"
+    )
+    plugin.add_argument(
+        "--patience", type=float, default=120, metavar="SECONDS", help="until it has them (%(default)s)"
+    )
     hollow = commands.add_parser("hollow", help="bring the number of hollow nodes that run as processes here to N")
     hollow.add_argument("count", type=amount, metavar="N")
     kubectl = commands.add_parser("kubectl", help="run kubectl as the administrator", prefix_chars="+")
     kubectl.add_argument("words", nargs=argparse.REMAINDER, metavar="…")
-    commands.add_parser("helm", help="print the path of a real Helm, for rendering by hand")
+    commands.add_parser("helm", help="print the path of a real Helm, fetched once")
     return parser
 
 
@@ -164,6 +193,15 @@ def do_wait_node(plane: Plane, options: argparse.Namespace) -> None:
     report({f"{options.name} Ready": fleet.wait_ready(plane, options.name, options.patience, options.other_boot)})
 
 
+def do_device_plugin(plane: Plane, options: argparse.Namespace) -> None:
+    plane.require_up()
+    machine = Lab().reach(options.name)
+    if options.remove:
+        report(deviceplugin.take(plane, machine, options.patience))
+    else:
+        report(deviceplugin.put(plane, machine, options.devices, options.resource, options.patience))
+
+
 def do_hollow(plane: Plane, options: argparse.Namespace) -> None:
     report({"hollow nodes": fleet.hollow(plane, options.count)})
 
@@ -188,6 +226,7 @@ COMMANDS = {
     "add-node": do_add_node,
     "remove-node": do_remove_node,
     "wait-node": do_wait_node,
+    "device-plugin": do_device_plugin,
     "hollow": do_hollow,
     "kubectl": do_kubectl,
     "helm": do_helm,

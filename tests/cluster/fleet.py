@@ -84,9 +84,9 @@ def boot_id(plane: Plane, name: str) -> str:
 
 
 @contextlib.contextmanager
-def offered(plane: Plane, node: Node, file: Path) -> Iterator[str]:
+def offered(plane: Plane, whose: str, file: Path) -> Iterator[str]:
     """Serves a file inside the lab's network for as long as the block runs; yields its URL."""
-    name = f"offer-{node.name}"
+    name = f"offer-{whose}"
     argv: list[str | Path] = [
         *("setpriv", "--pdeathsig", "KILL"),  # of use to this run alone
         sys.executable,
@@ -113,6 +113,22 @@ def offered(plane: Plane, node: Node, file: Path) -> Iterator[str]:
         plane.processes.stop([name])
 
 
+@contextlib.contextmanager
+def explained(machine: Machine, *units: str) -> Iterator[None]:
+    """What fails inside is told with the last that these units of the machine said."""
+    try:
+        yield
+    except ClusterError as error:
+        chosen = " ".join(f"-u {unit}" for unit in units)
+        try:
+            journal = machine.run(
+                f"journalctl --no-pager --lines=12 --output=cat {chosen}", what="Reading the journal", patience=60
+            )
+        except ClusterError as silent:
+            journal = str(silent)
+        raise ClusterError(f"{error} Last lines of its {' and '.join(units)}:\n{journal.rstrip()}") from None
+
+
 def add(plane: Plane, node: Node, machine: Machine, patience: float = 300) -> dict[str, float]:
     """Makes a machine a node and waits until it is Ready; returns the seconds of each part."""
     plane.require_up()
@@ -126,20 +142,10 @@ def add(plane: Plane, node: Node, machine: Machine, patience: float = 300) -> di
     begun = time.monotonic()
     server = plane.settings.url(plane.settings.address)
     keys = credentials(plane, node, server)
-    since = install(machine, node, keys, programs, bundle, lambda file: offered(plane, node, file))
+    since = install(machine, node, keys, programs, bundle, lambda file: offered(plane, node.name, file))
     took["copied and started"] = time.monotonic() - begun
-    try:
+    with explained(machine, "kubelet", "containerd"):
         took["Ready"] = wait_ready(plane, node.name, patience, since=since)
-    except ClusterError as error:
-        try:
-            journal = machine.run(
-                "journalctl --no-pager --lines=12 --output=cat -u kubelet -u containerd",
-                what="Reading the journal",
-                patience=60,
-            )
-        except ClusterError as silent:
-            journal = str(silent)
-        raise ClusterError(f"{error} Last lines of its kubelet and containerd:\n{journal.rstrip()}") from None
     return took
 
 

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, the lo0.rke2_hostprep authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Helm for rendering charts by hand: the real program, from a Python package that carries it; nothing in CI needs it."""
+"""The real Helm, from a Python package that carries it: for test_cilium_role.py, and for rendering charts by hand."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ from .images import PAUSE
 SOCKET = "/run/k3s/containerd/containerd.sock"
 DROP_INS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d"
 PROGRAMS = "/usr/local/lib/lo0-lab"
+CONTENT = f"{PROGRAMS}/content"  # names the programs and images that have gone over
 CONFIGURATION = "/etc/lo0-lab"
 KUBELET_PORT = 10250
 WANTED_RESERVATION = f"{CONFIGURATION}/reservation.conf"  # becomes RESERVATION, or nothing where it is empty
@@ -130,7 +131,8 @@ def cni_template() -> str:
     )
 
 
-def _unit(description: str, command: str, *, after: str, extra: Sequence[str] = ()) -> str:
+def service(description: str, command: str, *, after: str, extra: Sequence[str] = ()) -> str:
+    """The text of a systemd unit that runs for as long as the machine does."""
     lines = [
         "[Unit]",
         f"Description={description}",
@@ -161,7 +163,7 @@ def units(node: Node) -> dict[str, str]:
     """The systemd units of a node; both kinds of kubelet are kubelet.service."""
     if node.hollow:
         command = hollow_command(node, f"{PROGRAMS}/hollow", f"{CONFIGURATION}/kubelet.kubeconfig", HOLLOW_ROOT)
-        unit = _unit("Hollow kubelet of the lab", " ".join(command), after="network-online.target")
+        unit = service("Hollow kubelet of the lab", " ".join(command), after="network-online.target")
         return {"kubelet.service": unit}
     kubelet = [f"{PROGRAMS}/kubelet", f"--config={CONFIGURATION}/kubelet.json", f"--config-dir={DROP_INS}"]
     kubelet += [f"--kubeconfig={CONFIGURATION}/kubelet.kubeconfig", f"--hostname-override={node.name}"]
@@ -171,10 +173,10 @@ def units(node: Node) -> dict[str, str]:
     containerd = f"{PROGRAMS}/containerd --config {CONFIGURATION}/containerd.toml"
     path = f"Environment=PATH={PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {
-        "containerd.service": _unit(
+        "containerd.service": service(
             "containerd of the lab", containerd, after="network.target", extra=["Type=notify", *delegated, path]
         ),
-        "kubelet.service": _unit(
+        "kubelet.service": service(
             "Kubelet of the lab",
             " ".join(kubelet),
             after="containerd.service network-online.target",
@@ -296,12 +298,40 @@ def content_key(programs: Mapping[str, Path], images: Path | None) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def fetch_script(url: str, key: str) -> str:
+def fetch_script(url: str, key: str, marker: str) -> str:
     """What makes the machine fetch its programs; the marker is written last."""
     fetch = f"import shutil, sys, urllib.request; shutil.copyfileobj(urllib.request.urlopen({url!r}), sys.stdout.buffer, 1 << 20)"
     # A program that runs cannot be written over, only replaced.
     unpack = "tar -x -f - -C / --unlink-first --no-same-owner"
-    return f"set -o pipefail; python3 -c {shlex.quote(fetch)} | {unpack} && echo {key} > {PROGRAMS}/content"
+    return f"set -o pipefail; python3 -c {shlex.quote(fetch)} | {unpack} && echo {key} > {marker}"
+
+
+def send(
+    machine: Machine,
+    programs: Mapping[str, Path],
+    images: Path | None,
+    offer: Callable[[Path], AbstractContextManager[str]],
+    *,
+    has: str,
+    marker: str,
+) -> bool:
+    """Puts programs and images on the machine unless it has them, as its marker says; returns whether it had to.
+
+    ``offer`` makes a file available to the machine under a URL: through ssh the programs would take three times as long
+    on an emulated machine.
+    """
+    key = content_key(programs, images)
+    if has == key:
+        return False
+    size = sum(path.stat().st_size for path in (*programs.values(), *([images] if images else [])))
+    require_space({CACHE: size // 2**20 + 10}, f"the archive of {machine.name}'s programs", "XDG_CACHE_HOME")
+    with scratch() as work:
+        archive = work / "programs.tar"
+        write_programs(archive, programs, images)
+        with offer(archive) as url:
+            script = fetch_script(url, key, marker)
+            machine.run(f"bash -c {shlex.quote(script)}", what="Fetching the programs", patience=900)
+    return True
 
 
 def install(
@@ -312,29 +342,15 @@ def install(
     images: Path | None,
     offer: Callable[[Path], AbstractContextManager[str]],
 ) -> str:
-    """Puts everything on the machine and starts it; returns when, by its clock.
-
-    ``offer`` makes a file available to the machine under a URL: through ssh the programs would take three times as long
-    on an emulated machine. What is secret goes through ssh.
-    """
+    """Puts everything on the machine and starts it; returns when, by its clock. What is secret goes through ssh."""
     tests = "; ".join(f"test -e {path} || echo {package}" for path, package in requirements(node).items())
-    question = f"cat {PROGRAMS}/content 2>/dev/null || echo none; {tests or 'true'}"
+    question = f"cat {CONTENT} 2>/dev/null || echo none; {tests or 'true'}"
     answer = machine.run(question, what="Looking for what a node needs").split()
     if answer[1:]:
         raise ClusterError(
             f"{node.name} lacks Debian's {', '.join(answer[1:])}: its machine has to bring these packages."
         )
-    key = content_key(programs, images)
-    if answer[0] != key:
-        size = sum(path.stat().st_size for path in (*programs.values(), *([images] if images else [])))
-        require_space({CACHE: size // 2**20 + 10}, f"the archive of {node.name}'s programs", "XDG_CACHE_HOME")
-        with scratch() as work:
-            archive = work / "programs.tar"
-            write_programs(archive, programs, images)
-            with offer(archive) as url:
-                machine.run(
-                    f"bash -c {shlex.quote(fetch_script(url, key))}", what="Fetching the programs", patience=900
-                )
+    send(machine, programs, images, offer, has=answer[0], marker=CONTENT)
     machine.run(
         "tar -x -f - -C / --no-same-owner",
         what="Copying the node's configuration",

@@ -92,6 +92,18 @@ def test_a_changed_dependency_is_built_again(builds, monkeypatch, tmp_path):
     assert binaries.need(("pause",))["pause"] != before
 
 
+def test_a_changed_source_is_built_again_and_a_test_is_not(monkeypatch, tmp_path):
+    shutil.copytree(binaries.HERE / "go" / "kubernetes", tmp_path / "go" / "kubernetes")
+    monkeypatch.setattr(binaries, "HERE", tmp_path)
+    plugin, before = PROGRAMS["deviceplugin"], binaries.sources(PROGRAMS["deviceplugin"])
+    with open(plugin.folder / "deviceplugin" / "main_test.go", "a", encoding="utf-8") as test:
+        test.write("// more\n")
+    assert binaries.sources(plugin) == before
+    with open(plugin.folder / "deviceplugin" / "main.go", "a", encoding="utf-8") as source:
+        source.write("// more\n")
+    assert binaries.sources(plugin) != before
+
+
 def test_without_go_an_earlier_build_serves(builds, monkeypatch):
     kept = binaries.need(("ctr",))
     monkeypatch.setattr(binaries, "toolchain", lambda: None)

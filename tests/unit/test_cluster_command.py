@@ -41,10 +41,27 @@ def test_a_lab_without_a_proper_name(command, name, tmp_path):
         (("up", "--port", "65533"), "'65533' is no port for the API server: allowed are 1 to 65531"),
         (("hollow", "-1"), "'-1' is no number of nodes: allowed are 0 to 1000"),
         (("hollow", "many"), "'many' is no number of nodes: allowed are 0 to 1000"),
+        (
+            ("device-plugin", "new", "--devices", "0:101"),
+            "'0:101' is not NODE:COUNT with a NUMA node of 0 to 1023 and 1",
+        ),
     ],
 )
 def test_numbers_out_of_range(words, told):
     done = call(*words)
+    assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "one of the arguments --devices --remove is required"),
+        (("--remove", "--devices", "0:1"), "not allowed with argument"),
+        (("--devices", "0:1", "--resource", "gpu"), "'gpu' is no name of an extended resource: give DOMAIN/NAME"),
+    ],
+)
+def test_what_a_device_plugin_is_told(words, told):
+    done = call("device-plugin", "new", *words)
     assert done.returncode == 2 and told in done.stderr and "Traceback" not in done.stderr
 
 

@@ -154,9 +154,8 @@ def test_missing_packages_are_named(large):
         node.install(Recorder("none\nrunc\ncontainernetworking-plugins\n"), node.Node("new"), CREDENTIALS, *large, None)
 
 
-def test_a_fetch_that_breaks_off_leaves_no_marker(tmp_path, monkeypatch):
-    monkeypatch.setattr(node, "PROGRAMS", str(tmp_path))
-    script = node.fetch_script("http://127.0.0.1:9/programs.tar", "key")
+def test_a_fetch_that_breaks_off_leaves_no_marker(tmp_path):
+    script = node.fetch_script("http://127.0.0.1:9/programs.tar", "key", str(tmp_path / "content"))
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=False)
     assert done.returncode != 0 and not (tmp_path / "content").exists()
 
