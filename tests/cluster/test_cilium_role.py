@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from cluster import binaries, common, plane as control_plane
+from cluster.command import Command
 
 TOP = common.TOP
 sys.path.insert(0, str(TOP / "tools"))
@@ -33,9 +34,8 @@ cilium_change = importlib.import_module(
     "ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model.cilium_change"
 )
 
-PROGRAM = Path(__file__).resolve().parent
-LAB = os.environ.get("HOSTPREP_LAB") or "ciliumtest"
-STATE = common.STATES / LAB
+cluster = Command("ciliumtest")
+STATE = common.STATES / cluster.lab
 pytestmark = pytest.mark.cluster
 
 SECRET = "hunter2-of-hubble"
@@ -108,32 +108,13 @@ def make_chart(folder, version):
     return folder
 
 
-def call(*words):
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *words],
-        env=os.environ | {"HOSTPREP_LAB": LAB},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def cluster(*words):
-    done = call(*words)
-    if done.returncode == 77:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout.strip()
-
-
 class Site:
     """A cluster with a node, Helm, and a folder with the chart and an inventory."""
 
     def __init__(self, folder, environment):
         self.folder, self.environment = folder, environment
-        self.helm = Path(cluster("helm"))
-        self.access = cluster("kubeconfig")
+        self.helm = Path(cluster("helm").stdout.strip())
+        self.access = cluster("kubeconfig").stdout.strip()
         self.command = [binaries.need(("kubectl",))["kubectl"], f"--kubeconfig={self.access}"]
         self.chart = make_chart(folder / "chart", "1.19.6")
         self.options, self.values = {"auto_direct_node_routes": True, "devices": ["bond0", "bond1"]}, {}
@@ -269,7 +250,7 @@ def test_what_is_no_chart(site):
 
 
 def test_a_reader_is_refused_first(site):
-    reader = cluster("kubeconfig", "--user", "reader")
+    reader = cluster("kubeconfig", "--user", "reader").stdout.strip()
     site.refused("no right to that", 'cannot list resource "secrets"', cilium_kubeconfig=reader, **VERSION)
 
 
@@ -372,7 +353,7 @@ def test_who_may_not_bring_the_per_node_configuration_is_refused_before_helm(sit
     site.kubectl("delete", "ciliumnodeconfigs", "--namespace=kube-system", "--all")
     site.refused(
         *("applying the CiliumNodeConfig objects failed", "no right to that"),
-        cilium_kubeconfig=cluster("kubeconfig", "--user", "helmsman"),
+        cilium_kubeconfig=cluster("kubeconfig", "--user", "helmsman").stdout.strip(),
         cilium_options={**site.options, "devices": ["bond2"]},
     )
 

@@ -14,45 +14,24 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from cluster import binaries, common, disk, fleet, plane
+from cluster.command import Command
 from cluster.processes import Processes
 
 pytestmark = pytest.mark.cluster
 
-PROGRAM = Path(__file__).resolve().parent
-LAB = os.environ.get("HOSTPREP_LAB") or "clustertest"
-STATE = common.STATES / LAB
-PORT = plane.default_port(LAB)
-COMMAND = [sys.executable, str(PROGRAM)]
-ENVIRONMENT = os.environ | {"HOSTPREP_LAB": LAB}
-
-
-def call(*words, **environment):
-    return subprocess.run(
-        [*COMMAND, *words],
-        env=ENVIRONMENT | environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-def cluster(*words):
-    done = call(*words)
-    assert done.returncode == 0, f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    return done
+cluster = Command("clustertest")
+STATE = common.STATES / cluster.lab
+PORT = plane.default_port(cluster.lab)
 
 
 def refused(*words, **environment):
     """A call that must be refused in one sentence, which is returned."""
-    done = call(*words, **environment)
+    done = cluster.call(*words, **environment)
     assert done.returncode == 2, done
     (sentence,) = done.stderr.splitlines()
     assert sentence.endswith(".") and not done.stdout, done
@@ -65,10 +44,7 @@ def running():
 
 @pytest.fixture(scope="module", autouse=True)
 def clean():
-    built = call("build", *binaries.CONTROL_PLANE, *binaries.HOLLOW)
-    if built.returncode == 77:
-        pytest.skip(built.stderr.strip().splitlines()[-1])
-    assert built.returncode == 0, built
+    cluster("build", *binaries.CONTROL_PLANE, *binaries.HOLLOW)
     cluster("clean")
     yield
     cluster("clean")
@@ -98,7 +74,7 @@ def small(tmp_path):
 
 def stopped_at(program, number):
     """Starts `up`, and sends it a signal once a program of the control plane runs; returns the exit code and its words."""
-    with subprocess.Popen([*COMMAND, "up"], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as up:
+    with subprocess.Popen([*cluster.words, "up"], env=cluster.environment, stderr=subprocess.PIPE, text=True) as up:
         deadline = time.monotonic() + 60
         while program not in running():
             assert up.poll() is None and time.monotonic() < deadline, program
@@ -175,7 +151,7 @@ def test_a_reader_reads_only():
     access = cluster("kubeconfig", "--user", "reader").stdout.strip()
     names = cluster("kubectl", "--kubeconfig", access, "get", "nodes", "--output=name").stdout
     assert names == "node/hollow-001\n"
-    done = call("kubectl", "--kubeconfig", access, "label", "node", "hollow-001", "a=b")
+    done = cluster.call("kubectl", "--kubeconfig", access, "label", "node", "hollow-001", "a=b")
     assert done.returncode and 'User "reader" cannot patch resource "nodes"' in done.stderr
 
 
