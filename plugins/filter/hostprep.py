@@ -99,7 +99,10 @@ def _rke2_files(plan, reading, settings, refuse=True):
     except HostprepError as error:
         if refuse:
             raise
-        return {"refused": dict(error.as_dict(), sentence=str(error))}
+        return {
+            "refused": dict(error.as_dict(), sentence=str(error)),
+            "kind": settings.get("kind") or (reading or {}).get("kind"),
+        }
 
 
 def _rke2_refusal(rendered, hosts, hostvars):
@@ -108,11 +111,16 @@ def _rke2_refusal(rendered, hosts, hostvars):
         raise AnsibleFilterError("rke2_refusal takes the variable hostvars, not %s" % type(hostvars).__name__)
     if "refused" in rendered:
         return rendered["refused"]["sentence"]
-    others = {str(host): hostvars.raw_get(host).get("rke2_rendered") for host in hosts}
+    judged, unjudged = {}, []
+    for host in hosts:
+        known = hostvars.raw_get(host)
+        other = known.get("rke2_rendered") or {}
+        if "same" in other:
+            judged[str(host)] = other
+        elif "agent" not in (other.get("kind"), known.get("rke2_node_kind"), known.get("rke2_hostprep_node_kind")):
+            unjudged.append(str(host))
     try:
-        rke2_config.check_servers(
-            rendered, {host: other for host, other in others.items() if isinstance(other, dict) and "same" in other}
-        )
+        rke2_config.check_servers(rendered, judged, unjudged)
     except HostprepError as error:
         return str(error)
     return ""

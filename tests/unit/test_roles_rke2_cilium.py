@@ -125,8 +125,8 @@ def alone(tmp_path_factory):
     return collection(tmp_path_factory.mktemp("alone"), ours)
 
 
-def play(collections, folder, hosts, tasks, variables=None, world=None, arguments=(), groups=None):
-    """Runs tasks on hosts; (exit code, [calls], output)."""
+def play(collections, folder, hosts, tasks, variables=None, world=None, arguments=(), groups=None, plays=({},)):
+    """Runs tasks on hosts; (exit code, [calls], output). plays: what each play has that differs."""
     (folder / "ansible.cfg").write_text("[defaults]\nforks = 1\n")
     (folder / "world.json").write_text(json.dumps(world or {}))
     calls = folder / "calls"
@@ -139,7 +139,7 @@ def play(collections, folder, hosts, tasks, variables=None, world=None, argument
         "vars": {"ansible_python_interpreter": sys.executable, **(variables or {})},
         "tasks": tasks,
     }
-    (folder / "play.yml").write_text(json.dumps([book]))
+    (folder / "play.yml").write_text(json.dumps([{**book, **more} for more in plays]))
     inventory = {
         "all": {
             "hosts": hosts,
@@ -201,13 +201,16 @@ SAY = {
 }
 
 
-@pytest.fixture
-def machine(tmp_path):
-    root = tmp_path / "machine"
+def bare(root):
     (root / "sys/devices/system/cpu").mkdir(parents=True)
     (root / "sys/devices/system/cpu/online").write_text("0-7\n")
     (root / "proc").mkdir()
     return root
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return bare(tmp_path / "machine")
 
 
 def unchanged(output):
@@ -273,6 +276,32 @@ def test_rke2_refuses_in_one_sentence_and_writes_nothing(real, tmp_path, machine
     assert (code, names(calls)) == (2, ["kubelet_checkpoint"])
     assert words in output and "hunter2" not in output and "Traceback" not in output, output
     assert not (machine / "etc").exists()
+
+
+SERVERS = {"rke2_node_kind": "server", "rke2_version": "v1.34.4+rke2r1", "rke2_plan": None}
+
+
+@pytest.mark.parametrize("more", [{}, {"serial": 1}])
+def test_servers_that_differ_are_changed_all_or_none(real, tmp_path, more):
+    tops = [bare(tmp_path / name) for name in ("s1", "s2")]
+    hosts = {top.name: {"rke2_root": str(top)} for top in tops}
+    hosts["s2"]["rke2_disable_kube_proxy"] = False
+    code, calls, output = play(real, tmp_path, hosts, [role("rke2")], SERVERS, plays=[more])
+    assert (code, "host_files" in names(calls)) == (2, False), output
+    assert ("were not judged" if more else "every server must have the same value") in output, output
+    assert not any((top / "etc").exists() for top in tops)
+
+
+def test_servers_are_changed_one_by_one_where_all_were_judged(real, tmp_path):
+    hosts = {name: {"rke2_root": str(bare(tmp_path / name))} for name in ("s1", "s2")}
+    plays = [{"tasks": [role("rke2", tasks_from="wanted")]}, {"serial": 1}]
+    code, calls, output = play(real, tmp_path, hosts, [role("rke2")], SERVERS, plays=plays)
+    assert code == 0, output
+    assert names(calls) == ["kubelet_checkpoint"] * 2 + ["kubelet_checkpoint", "host_files"] * 2
+    written = [
+        (tmp_path / name / "etc/rancher/rke2/config.yaml.d/90-hostprep.yaml").read_text() for name in ("s1", "s2")
+    ]
+    assert written[0] == written[1] and "disable-kube-proxy: true" in written[0]
 
 
 # --- cilium --------------------------------------------------------------------------------------------------------------------

@@ -712,8 +712,11 @@ def _same_on_servers(entries, reading, ours):
     return found
 
 
-def check_servers(rendered, others):
-    """Refuses where another server of the same cluster is given another value; ``others``: {host: what ``render`` returned there}."""
+def check_servers(rendered, others, unjudged=()):
+    """Refuses where another server of the same cluster is given another value; ``others``: {host: what ``render`` returned there}.
+
+    unjudged: hosts that may be servers and for which there is no rendering. Before one of them is known, no server is changed.
+    """
     for host, other in sorted(others.items()):
         for key in (
             sorted(set(rendered["same"]) & set(other["same"]))
@@ -729,6 +732,14 @@ def check_servers(rendered, others):
                     allowed="one value for all servers",
                     cure="set it for the group of servers, not for one",
                 )
+    if unjudged and rendered["kind"] == facts.SERVER and not rendered["in_place"]:
+        raise HostprepError(
+            "rke2_servers_unjudged",
+            "what servers share is written on all of them or on none, and other hosts of the play were not judged",
+            read="not judged: %s" % ", ".join(sorted(unjudged)),
+            allowed="all servers of the play judged before the first is changed; hosts that are none with rke2_node_kind: agent in the inventory",
+            cure="run the play without serial, or the role with tasks_from: wanted on all servers before; mend what keeps one from being judged",
+        )
 
 
 def configured_kubelet(reading, wanted, ours):

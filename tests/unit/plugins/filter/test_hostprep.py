@@ -98,7 +98,12 @@ def test_rke2_servers_are_compared():
     other = FILTERS["rke2_files"](None, None, dict(server, disable_kube_proxy=False), False)
     refused = FILTERS["rke2_files"](None, None, {}, False)
     hostvars = HostVars(a={"rke2_rendered": one}, b={"rke2_rendered": other}, c={}, d={"rke2_rendered": refused})
-    assert FILTERS["rke2_refusal"](one, ["a", "c", "d"], hostvars) == ""
+    agents = HostVars(
+        a={"rke2_rendered": one}, c={"rke2_node_kind": "agent"}, d={"rke2_rendered": dict(refused, kind="agent")}
+    )
+    assert FILTERS["rke2_refusal"](one, ["a", "c", "d"], agents) == ""
+    assert "not judged: c, d;" in FILTERS["rke2_refusal"](one, ["a", "c", "d"], hostvars)
+    assert FILTERS["rke2_refusal"](dict(one, in_place=True), ["a", "c", "d"], hostvars) == "", "it is not changed"
     told = FILTERS["rke2_refusal"](one, ["a", "b", "c"], hostvars)
     assert told.startswith("every server must have the same value of disable-kube-proxy; read: false on b, true here")
 
