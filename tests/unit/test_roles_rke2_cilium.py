@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cilium_values
+from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cilium_objects, cilium_values
 from stub_collection import skeleton
 
 TOP = Path(__file__).resolve().parents[2]
@@ -304,6 +304,36 @@ def test_servers_are_changed_one_by_one_where_all_were_judged(real, tmp_path):
     assert written[0] == written[1] and "disable-kube-proxy: true" in written[0]
 
 
+# As another role writes it from a template: lists in Python's notation, a token, keys of ours with the same value
+CONFIG_YAML = """\
+token: hunter2
+data-dir: /var/lib/rancher/rke2
+cni: ['%s']
+tls-san:
+  - cluster.local
+  - 192.0.2.10
+snapshotter: overlayfs
+node-name: s1
+cluster-cidr: "10.42.0.0/16"
+service-cidr: "10.43.0.0/16"
+ingress-controller: "ingress-nginx"
+"""
+
+
+@pytest.mark.parametrize(("cni", "told"), [("cilium", None), ("canal", "config.yaml: cni canal, wanted cilium")])
+def test_a_config_that_another_role_writes_stays_as_it_is(real, tmp_path, machine, cni, told):
+    config = machine / "etc/rancher/rke2/config.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text(CONFIG_YAML % cni)
+    variables = dict(SERVERS, rke2_root=str(machine), rke2_cni=["cilium"])
+    code, calls, output = play(real, tmp_path, {"s1": {}}, [role("rke2")], variables, arguments=["--diff"])
+    assert config.read_text() == CONFIG_YAML % cni and "hunter2" not in output
+    if told:
+        assert (code, "host_files" in names(calls)) == (2, False) and told in output, output
+    else:
+        assert (code, "host_files" in names(calls)) == (0, True), output
+
+
 # --- cilium --------------------------------------------------------------------------------------------------------------------
 
 HOSTS = {"s1": {}, "s2": {}, "n1": {}}
@@ -538,3 +568,18 @@ def test_cilium_labels_a_drained_node_alone(stubbed, tmp_path, node, pods, refus
         (patch,) = patches
         assert patch["name"] == "n1" and {step["op"] for step in patch["patch"]} == {"add"}
         assert len(patch["patch"]) == 3
+
+
+@pytest.mark.parametrize("open_gates", [True, False])
+def test_a_new_node_brings_its_labels_along(stubbed, tmp_path, machine, open_gates):
+    """As docs/cilium.md has it: RKE2 registers the node with the labels that the gate allows, and with no other."""
+    gates = {gate: {"eligible": open_gates, "reasons": []} for gate in GATES}
+    world = dict(live(tmp_path, VALUES, PROFILE, strategy="OnDelete"), gates=gates)
+    rke2 = {**role("rke2"), "vars": {"rke2_config": {"node-label": "{{ cilium_node.node_label }}"}}}
+    variables = dict(AGENT, rke2_root=str(machine), cilium_version="1.19.601")
+    code, calls, output = on_cluster(stubbed, tmp_path, world, ("--limit", "n1"), [role("cilium"), rke2], **variables)
+    assert code == 0, output
+    files = [call["params"]["files"] for call in calls if call["name"] == "host_files"][-1]
+    (config,) = [file["content"] for file in files if file["path"].endswith("/90-hostprep.yaml")]
+    wanted = sorted("%s=true" % label for label in cilium_objects.GATE_LABELS.values()) if open_gates else []
+    assert sorted(yaml.safe_load(config)["node-label+"]) == wanted

@@ -753,6 +753,20 @@ def configured_kubelet(reading, wanted, ours):
     return dict(found, **wanted)
 
 
+def _check_sum(reading, wanted):
+    """Memory that RKE2's own drop-in holds back, and ours does not set anew, would be missing in reservedMemory."""
+    own = [document for document in reading["kubelet"] if document["path"].rpartition("/")[2] == facts.KUBELET_DEFAULTS]
+    _check_documents(own, set(_SUMMED), "the kubelet")
+    for document in own:
+        for key in _SUMMED:
+            name = "memory.available" if key == "evictionHard" else "memory"
+            amount = (document["values"].get(key) or {}).get(name)
+            if amount not in (None, "0", "0%", "100%", 0) and name not in wanted.get(key, {}):
+                raise _set_elsewhere(
+                    document["path"], key, "%s %s" % (name, amount), "part of the sum that reservedMemory must be"
+                )
+
+
 def _check_kubelet(reading, ours, wanted, warnings):
     """What others say to the kubelet must not be what we say."""
     _check_documents(
@@ -764,6 +778,8 @@ def _check_kubelet(reading, ours, wanted, warnings):
         set(wanted) | set(facts.RESERVED_CGROUPS) | set(_SUMMED if "reservedMemory" in wanted else ()),
         "the kubelet",
     )
+    if "reservedMemory" in wanted:
+        _check_sum(reading, wanted)
     said = list(facts.said_to_kubelet(reading, ours))
     mine = dict(zip(wanted, (entry.partition("=")[2] for entry in flags(wanted))))
     for path, key, value in said:

@@ -336,6 +336,38 @@ def test_an_eviction_threshold_is_part_of_the_sum_and_keeps_those_of_rke2():
     assert sum(quantity(entry["limits"]["memory"]) for entry in document["reservedMemory"]) == (2048 + 1025 + 100) << 20
 
 
+DEFAULTS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "read"),
+    [
+        ({"evictionHard": {"imagefs.available": "5%", "nodefs.available": "5%"}}, {}, None),
+        ({"evictionHard": {"memory.available": "0%"}}, {}, None),
+        ({"evictionHard": {"memory.available": "100Mi"}}, {}, "evictionHard memory.available 100Mi"),
+        ({"evictionHard": {"memory.available": "100Mi"}}, {"eviction_memory_mib": 50}, None),  # ours is read later
+        ({"systemReserved": {"memory": "1Gi"}}, {"system_reserved_memory_mib": None}, "systemReserved memory 1Gi"),
+        ({"systemReserved": {"memory": "1Gi"}}, {}, None),
+        ({"kubeReserved": {"ephemeral-storage": "1Gi"}}, {}, None),
+    ],
+)
+def test_what_rke2_itself_sets_is_part_of_the_sum(values, more, read):
+    settings = dict(AGENT, kubelet=dict(STATIC_MEMORY, **more))
+    seen = reading([], [document(DEFAULTS, values)])
+    if read is None:
+        assert "reservedMemory" in files(render(settings, seen))[KUBELET]
+        return
+    error = refused(settings, seen)
+    assert error.code == "kubelet_setting_foreign" and error.read.startswith("%s: %s" % (DEFAULTS, read))
+
+
+@pytest.mark.parametrize("more", [{"problem": "line 3 is no top-level key"}, {"opaque": ["evictionHard"]}])
+def test_where_what_rke2_sets_cannot_be_read_the_sum_is_not_known(more):
+    seen = reading([], [document(DEFAULTS, {}, **more)])
+    assert render(AGENT, seen)["warnings"] == []
+    assert refused(dict(AGENT, kubelet=STATIC_MEMORY), seen).code == "rke2_config_unreadable"
+
+
 def test_static_memory_as_flags():
     arguments = files(
         render({"kind": "agent", "version": "v1.31.1+rke2r1", "kubelet": dict(STATIC_MEMORY, eviction_memory_mib=1)})
