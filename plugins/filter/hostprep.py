@@ -235,12 +235,15 @@ def _cilium_label_patch(node, wanted, pods):
     return {"patch": cilium_cluster.label_patch(wanted, node, pods)}
 
 
-def _kube_error(result, doing, values=()):
-    """One sentence for the failed result of a module of kubernetes.core. values: trees whose secrets it may quote."""
+def _kube_error(result, doing, values=(), written=None):
+    """One sentence for the failed result of a module of kubernetes.core.
+
+    values: trees whose secrets it may quote; written: what this run has changed before
+    """
     from ansible_collections.lo0.rke2_hostprep.plugins.module_utils.model import cilium_change, kube_errors
 
     hidden = [text for tree in values for text in cilium_change.secrets(tree)]
-    return str(kube_errors.explain(_said(result), doing, hidden))
+    return str(kube_errors.explain(_said(result), doing, hidden, written))
 
 
 def _kube_passing(result):

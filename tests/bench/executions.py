@@ -34,7 +34,8 @@ NODES = {host: kind for hosts in (OURS, PLAIN) for kind, host in hosts.items()}
 RUNS = ("changes", "as planned")
 DROP_IN = "/etc/rancher/rke2/config.yaml.d/90-hostprep.yaml"
 KUBELET = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/90-hostprep.conf"
-MANIFEST = "/var/lib/rancher/rke2/server/manifests/rke2-hostprep-cilium.yaml"
+MANIFESTS = "/var/lib/rancher/rke2/server/manifests/"
+MANIFEST = MANIFESTS + "rke2-hostprep-cilium.yaml"
 
 # What the installer of RKE2 lays down: the program, which tells its version, and the units of both kinds; one of them is enabled.
 INSTALL = """
@@ -196,7 +197,11 @@ class Nodes:
         values = {
             "plain_config": {PLAIN[kind]: files[OURS[kind]][DROP_IN][1][0] for kind in PLAIN},
             "plain_kubelet": files[OURS["agent"]][KUBELET][1][0],
-            "plain_manifest": files[OURS["server"]][MANIFEST][1][0],
+            "plain_manifests": {
+                path: documents[0]
+                for path, (_mode, documents) in files[OURS["server"]].items()
+                if path.startswith(MANIFESTS)
+            },
         }
         book = str(HERE / "executions_plain.yml")
         return self.run(list(PLAIN.values()), "ansible-playbook", book, "-e", json.dumps(values))

@@ -38,10 +38,18 @@ module = AnsibleModule(argument_spec={options!r}, supports_check_mode=True)
 with open(os.environ["ROLE_WORLD"]) as stream:
     world = json.load(stream)
 params = {{key: value for key, value in module.params.items() if value is not None}}
+kind = params.get("kind")
+this = ("{name}", kind, module.check_mode)
+with open(os.environ["ROLE_TEST"]) as stream:
+    before = [json.loads(line) for line in stream]
+before = [call for call in before if (call["name"], call.get("params", {{}}).get("kind"), call.get("check")) == this]
 with open(os.environ["ROLE_TEST"], "a") as stream:
     stream.write(json.dumps({{"name": "{name}", "params": params, "check": module.check_mode}}) + "\\n")
-failure = world.get("fail", {{}}).get(params.get("kind", "{name}"))
-if failure:
+# by the module's name, else a kind that is read; "times": how often; "check": whether in check mode too
+failing = world.get("fail", {{}})
+failure = dict(failing.get("{name}") or ("{name}".endswith("_info") and failing.get(kind)) or {{}})
+times, check = failure.pop("times", None), failure.pop("check", True)
+if failure and (check or not module.check_mode) and (times is None or len(before) < times):
     module.fail_json(**failure)
 {body}
 """
@@ -51,7 +59,10 @@ INFO = """
 with open(os.environ["ROLE_TEST"]) as stream:
     wrote = any(json.loads(line)["name"] == "host_files" for line in stream)
 api = dict(world["api"], **(world.get("after", {}) if wrote else {}))
-module.exit_json(changed=False, resources=api.get(params["kind"], []))
+found = api.get(params["kind"], [])
+if params.get("name"):
+    found = [one for one in found if one.get("metadata", dict()).get("name", params["name"]) == params["name"]]
+module.exit_json(changed=False, resources=found)
 """
 GATES = {gate: {"eligible": True, "reasons": []} for gate in ("netkit", "big_tcp_ipv4", "big_tcp_ipv6")}
 STUBS = {
@@ -73,7 +84,7 @@ STUBS = {
     ),
     ("kubernetes", "core", "helm"): (
         ("kubeconfig", "name", "namespace", "chart_ref", "chart_repo_url", "chart_version", "values", "atomic", "wait"),
-        "module.exit_json(changed=True)",
+        "module.exit_json(changed=True, status={})",
     ),
     ("lo0", "rke2_hostprep", "host_files"): (
         ("owner", "files", "units", "purge", "root"),
@@ -379,11 +390,15 @@ def written(calls):
     return found
 
 
+NODE_LABEL = {
+    "ansible.builtin.debug": {"msg": "registers: {{ inventory_hostname }} {{ cilium_node.node_label | length }}"}
+}
+
+
 @pytest.fixture(scope="module")
 def new_cluster(alone, tmp_path_factory):
     folder = tmp_path_factory.mktemp("new")
-    variables = dict(NEW, cilium_node_configs_by="manifest")
-    return play(alone, folder, HOSTS, [role("cilium")], variables, {"gates": GATES}, groups=GROUPS)
+    return play(alone, folder, HOSTS, [role("cilium"), NODE_LABEL], NEW, {"gates": GATES}, groups=GROUPS)
 
 
 def test_cilium_on_a_new_cluster_writes_the_same_on_every_server(new_cluster):
@@ -400,6 +415,33 @@ def test_cilium_on_a_new_cluster_writes_the_same_on_every_server(new_cluster):
     ]
     assert "no longer apply to it" in output, "the bypass of the host's netfilter is said"
     assert "MiB of the node's 262144 MiB" in output
+    # what the first agents cannot know yet
+    assert all("registers: " + text in output for text in ("s1 0", "s2 0", "n1 3")), output
+    assert "the node registers without them" in output and "ciliumnodeconfigs` lists them" in output
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        (dict(NEW, cilium_node_configs_by="api"), "read: cilium_new_cluster: true, cilium_node_configs_by: api;"),
+        (
+            dict(NEW, cilium_owner="helm", cilium_node_configs_by="manifest"),
+            "read: cilium_owner: helm, cilium_node_configs_by: manifest;",
+        ),
+    ],
+)
+def test_cilium_lets_no_per_node_configuration_go_nowhere(alone, tmp_path, variables, words):
+    code, calls, output = play(alone, tmp_path, HOSTS, [role("cilium")], variables, {"gates": GATES}, groups=GROUPS)
+    assert (code, calls) == (2, []) and words in output, output
+
+
+def test_cilium_says_that_helm_needs_an_api(alone, tmp_path):
+    variables = dict(NEW, cilium_owner="helm")
+    tasks = [role("cilium"), NODE_LABEL]
+    code, calls, output = play(alone, tmp_path, HOSTS, tasks, variables, {"gates": GATES}, groups=GROUPS)
+    assert (code, names(calls)) == (0, ["dataplane_gate"] * 3), output
+    assert "nothing is written for a cluster that does not exist yet" in output
+    assert all("registers: %s 0" % host in output for host in HOSTS), output
 
 
 def reading(calls):
@@ -424,12 +466,43 @@ def test_cilium_runs_no_module_on_nodes_that_are_as_planned(alone, tmp_path, new
     plan = {"gates": GATES, "dataplane": {"memory_mib": 1024, "possible_cpus": 4}, "irq": "0-1"}
     variables = dict(
         NEW,
-        cilium_node_configs_by="manifest",
         cilium_reading=reading(new_cluster[1]),
         host_plan_result={"plan": plan},
     )
     code, calls, output = play(alone, tmp_path, HOSTS, [role("cilium")], variables, {"gates": GATES}, groups=GROUPS)
     assert (code, names(calls), unchanged(output)) == (0, [], True), output
+
+
+def test_cilium_writes_where_the_role_rke2_has_rkes_data_dir(alone, tmp_path):
+    rendered = {"data_dir": "/srv/rke2", "same": {"cni": "cilium", "disable-kube-proxy": True}}
+    tasks = [{"ansible.builtin.set_fact": {"rke2_rendered": rendered}}, role("cilium")]
+    for more, folder in (
+        ({}, "/srv/rke2"),
+        ({"cilium_reading": {"base": "/var/lib/rancher/rke2", "own_files": {}}}, "/srv/rke2"),
+        ({"rke2_hostprep_data_dir": "/opt/rke2"}, "/opt/rke2"),
+    ):
+        variables = dict(NEW, **more)
+        code, calls, output = play(alone, tmp_path, HOSTS, tasks, variables, {"gates": GATES}, groups=GROUPS)
+        assert code == 0, output
+        assert {path for path, _values in written(calls)} == {folder + "/server/manifests/rke2-hostprep-cilium.yaml"}
+
+
+def test_cilium_shows_the_devices_to_set_where_the_plans_know_the_uplinks(alone, tmp_path):
+    plan = {
+        "gates": GATES,
+        "dataplane": {"memory_mib": 1024, "possible_cpus": 4, "uplinks": [{"name": "bond0", "nics": []}]},
+    }
+    tasks = [
+        {"ansible.builtin.set_fact": {"host_plan_result": {"plan": plan}}, "when": "inventory_hostname in planned"},
+        role("cilium"),
+    ]
+    for planned, words in (
+        (list(HOSTS), "set devices: [bond0] in rke2_hostprep_cilium"),
+        (["n1"], "name the uplinks in devices"),
+    ):
+        variables = dict(NEW, cilium_options={"auto_direct_node_routes": True}, planned=planned)
+        code, _calls, output = play(alone, tmp_path, HOSTS, tasks, variables, {"gates": GATES}, groups=GROUPS)
+        assert code == 0 and words in output, output
 
 
 # cilium-config and the values with which nothing is left to do for the cluster
@@ -543,6 +616,64 @@ def test_cilium_writes_on_no_server_where_one_cannot_get_it(stubbed, tmp_path):
     assert set(names(calls)) == {"k8s_info", "dataplane_gate"}, "nothing is written"
 
 
+def test_cilium_applies_the_per_node_configuration_after_helm_has_brought_its_kind(stubbed, tmp_path):
+    early = {"metadata": {"name": "n1", "labels": {"rke2-hostprep.lo0/netkit": "true"}}}
+    world = live(tmp_path, {}, agents={"metadata": {"name": "kube-proxy"}}, nodes=[early])
+    code, calls, output = on_cluster(
+        stubbed, tmp_path, world, tasks=[role("cilium"), NODE_LABEL], cilium_owner="helm", cilium_version="1.19.6"
+    )
+    assert code == 0, output
+    wrote = [call["name"] for call in calls if call["name"] in ("helm", "k8s") and not call["check"]]
+    assert wrote == ["helm", "k8s"]
+    assert all("registers: %s 0" % host in output for host in HOSTS), output
+    assert "the node registers without them" in output
+    assert "nodes have labels of the data path already" in output and "read: n1;" in output
+
+
+def test_cilium_says_what_the_gate_answers(stubbed, tmp_path):
+    young = {"code": "kernel_below_rule", "message": "m", "cure": "c", "read": "kernel 6.1.0, kernel_min 6.8"}
+    world = live(tmp_path, VALUES, PROFILE)
+    world["gates"] = dict(GATES, netkit={"eligible": False, "reasons": [young]})
+    code, _calls, output = on_cluster(stubbed, tmp_path, world)
+    assert code == 0 and "netkit: no; kernel_below_rule (kernel 6.1.0, kernel_min 6.8)" in output, output
+    assert "big_tcp_ipv4: yes" in output
+
+
+def test_the_kubeconfig_of_the_inventory_reaches_every_call(stubbed, tmp_path):
+    world = live(tmp_path, VALUES, PROFILE, nodes=[CORDONED])
+    kubeconfig = str(tmp_path / "kubeconfig")
+    hosts = {host: {"rke2_hostprep_kubeconfig": kubeconfig} for host in HOSTS}
+    code, calls, output = play(
+        stubbed, tmp_path, hosts, LABEL, {"cilium_options": OPTIONS}, world, ["--limit", "n1"], GROUPS
+    )
+    assert code == 0, output
+    api_calls = [call["params"] for call in calls if call["name"].startswith("k8s")]
+    assert {call["name"] for call in calls} >= {"k8s_info", "k8s", "k8s_json_patch"}
+    assert {params.get("kubeconfig") for params in api_calls} == {kubeconfig}
+
+
+def tasks_of(tasks, above=None):
+    """[(module, its arguments, the task with what its blocks give it)]."""
+    for task in tasks:
+        whole = {**(above or {}), **task}
+        for part in ("block", "rescue", "always"):
+            inherited = {key: value for key, value in whole.items() if key in ("delegate_to", "become")}
+            yield from tasks_of(task.get(part) or [], inherited)
+        for module, arguments in task.items():
+            if module.startswith("kubernetes."):
+                yield module, arguments, whole
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in (TOP / "roles/cilium/tasks").glob("*.yml")))
+def test_every_call_of_the_api_is_made_on_the_controller(file):
+    text = (TOP / "roles/cilium/tasks" / file).read_text(encoding="utf-8")
+    found = list(tasks_of(yaml.safe_load(text)))
+    assert len(found) == text.count("kubernetes.core."), "none is missed"
+    for module, arguments, task in found:
+        assert task.get("delegate_to") == "localhost" and task.get("become") is False, (module, task["name"])
+        assert arguments["kubeconfig"] == "{{ cilium_kubeconfig }}", (module, task["name"])
+
+
 LABEL = [role("cilium"), role("cilium", tasks_from="label")]
 CORDONED = {"metadata": {"name": "n1", "labels": {}}, "spec": {"unschedulable": True}}
 POD = {"metadata": {"name": "p", "namespace": "default"}, "status": {"phase": "Running"}, "spec": {}}
@@ -583,3 +714,75 @@ def test_a_new_node_brings_its_labels_along(stubbed, tmp_path, machine, open_gat
     (config,) = [file["content"] for file in files if file["path"].endswith("/90-hostprep.yaml")]
     wanted = sorted("%s=true" % label for label in cilium_objects.GATE_LABELS.values()) if open_gates else []
     assert sorted(yaml.safe_load(config)["node-label+"]) == wanted
+
+
+def failing(status, **more):
+    """As kubernetes.core tells of a call; with a secret in it."""
+    reason = {409: "Conflict", 429: "Too Many Requests", 500: "InternalError", 503: "ServiceUnavailable"}[status]
+    body = '{"kind":"Status","message":"said Bearer hunter2 by the API server","code":%d}' % status
+    return {
+        "msg": "Exception '%d\nReason: %s\nHTTP response body: b'%s'" % (status, reason, body),
+        "status": status,
+        **more,
+    }
+
+
+# Where a call fails: how it is set up, the call, and what was written before
+PLACES = {
+    "read": ({"Node": {}}, ("k8s_info", "Node"), "nothing;"),
+    "asked": ({"k8s": {}}, ("k8s", None), "nothing;"),
+    "apply": (
+        {"k8s": {"check": False}},
+        ("k8s", None),
+        "the values, on s1, s2, and it may be some of these objects;",
+    ),
+    "patch": (
+        {"k8s_json_patch": {}},
+        ("k8s_json_patch", "Node"),
+        "the values and the CiliumNodeConfig objects; the node's labels are as they were;",
+    ),
+}
+
+
+def failed(stubbed, tmp_path, place, status, **more):
+    """(calls that failed, output); one value differs, in the way that nodes take for themselves."""
+    where, (name, kind), _words = PLACES[place]
+    world = live(
+        tmp_path,
+        dict(VALUES, devices="bond9"),
+        dict(PROFILE, devices=["bond9"]),
+        nodes=[dict(CORDONED, metadata={"name": each, "labels": {}}) for each in HOSTS],
+        fail={key: failing(status, **each, **more) for key, each in where.items()},
+    )
+    world["api"]["HelmChartConfig"][0]["metadata"]["annotations"] = {
+        "rke2-hostprep.lo0/owned-values": json.dumps([path for path, _value in cilium_values.leaves(PROFILE)])
+    }
+    world["after"] = {"ConfigMap": [{"data": VALUES}]}
+    tasks = LABEL if place == "patch" else None
+    code, calls, output = on_cluster(stubbed, tmp_path, world, tasks=tasks, cilium_api_retries=2)
+    tried = [call for call in calls if (call["name"], call["params"].get("kind")) == (name, kind)]
+    return code, [call for call in tried if where.get("k8s", {}).get("check", True) or not call["check"]], output
+
+
+@pytest.mark.parametrize("status", [409, 429, 503])
+@pytest.mark.parametrize("place", PLACES)
+def test_cilium_tries_again_and_says_what_it_has_written(stubbed, tmp_path, place, status):
+    code, tried, output = failed(stubbed, tmp_path, place, status)
+    hosts = len(HOSTS) if place == "patch" else 1
+    assert code == 2 and len(tried) == 3 * hosts, output
+    fatal = [line for line in output.splitlines() if line.startswith("fatal:")]
+    assert "written before: " + PLACES[place][2] in fatal[-1] and "what to do: " in fatal[-1], output
+    assert {409: "someone else changed", 429: "too busy", 503: "is not ready"}[status] in fatal[-1]
+    assert "hunter2" not in fatal[-1] and "Traceback" not in output
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_cilium_goes_on_where_trying_again_helps(stubbed, tmp_path, place):
+    code, tried, output = failed(stubbed, tmp_path, place, 503, times=1)
+    assert code == 0 and len(tried) > 1, output
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_cilium_does_not_repeat_what_the_api_does_not_ask_for(stubbed, tmp_path, place):
+    code, tried, output = failed(stubbed, tmp_path, place, 500)
+    assert code == 2 and len(tried) == (len(HOSTS) if place == "patch" else 1), output

@@ -88,9 +88,9 @@ def host_routing_off(values):
     """[(value as it stands, why it switches eBPF host routing off)]; the agent falls back without an error."""
     found = []
     if not on(values, "kubeProxyReplacement"):
-        found.append(("kubeProxyReplacement: %s" % _shown(values, "kubeProxyReplacement"), "it needs true"))
+        found.append(("kubeProxyReplacement: %s" % shown_value(values, "kubeProxyReplacement"), "it needs true"))
     if not on(values, "bpf.masquerade"):
-        found.append(("bpf.masquerade: %s" % _shown(values, "bpf.masquerade"), "it needs true"))
+        found.append(("bpf.masquerade: %s" % shown_value(values, "bpf.masquerade"), "it needs true"))
     legacy, chaining = get(values, "bpf.hostLegacyRouting"), get(values, "cni.chainingMode", "none")
     if legacy is None and chaining != "none":
         found.append(("cni.chainingMode: %s" % chaining, "the chart then turns legacy host routing on; it needs none"))
@@ -109,7 +109,7 @@ def tunnel(values):
     return get(values, "routingMode", "tunnel") != "native"
 
 
-def _shown(values, path):
+def shown_value(values, path):
     value = get(values, path)
     return "not set" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -150,7 +150,7 @@ def exclusions(values, version, bad=None):
                 "cilium_tunnel",
                 "BIG TCP needs native routing",
                 "routingMode: native, with routes between the nodes",
-                "routingMode: %s" % _shown(values, "routingMode"),
+                "routingMode: %s" % shown_value(values, "routingMode"),
             ),
         )
     for dispatch in ("geneve", "ipip"):
@@ -172,7 +172,7 @@ def exclusions(values, version, bad=None):
                 "cilium_release_bad",
                 "this release has a defect with BIG TCP beside a tunnel device or the egress gateway: " + entry["why"],
                 "use a release after %s, or leave the egress gateway out" % entry["last"],
-                "Cilium %s, egressGateway.enabled: %s" % (shown(version), _shown(values, "egressGateway.enabled")),
+                "Cilium %s, egressGateway.enabled: %s" % (shown(version), shown_value(values, "egressGateway.enabled")),
             ),
         )
     if on(values, "bpf.tproxy"):

@@ -42,11 +42,13 @@ def judge(wanted, live=None):
             "chart_keys": table of tools/chart_keys.py, "chart_values": {…} of the user's chart or None, "extra_keys": [path],
             "cluster_change": bool, "failure_policy": text, "manifest": name of the manifest without suffix,
             "servers": False where this run has no server to write the values on,
-            "rke2": what a server is given in RKE2's configuration, "same" of rke2_config.render; None where that is not known}
+            "rke2": what a server is given in RKE2's configuration, "same" of rke2_config.render; None where that is not known,
+            "new_cluster": bool, "node_configs_by": "api" or "manifest", "uplinks": {node: those of its plan's
+            "dataplane", None where it has none} of all nodes of the run}
     live    {"daemonsets": [objects], "config": object or None, "helm_chart_config": object, {} or None,
             "release": {"release_values" or (before 6.3.0) "values": {…}, "status": text, "chart": "cilium-1.19.6"}, what
             kubernetes.core.helm_info tells of the release; {} or None where there is none},
-            "chart_differs": whether Helm says that the chart is another one};
+            "chart_differs": whether Helm says that the chart is another one, "nodes": the Node objects};
             None where there is no cluster yet
     """
     live = live or {}
@@ -62,6 +64,7 @@ def judge(wanted, live=None):
             allowed="a to z, 0 to 9 and -, without a suffix, such as %s" % MANIFEST,
             cure="correct cilium_manifest",
         )
+    _check_way(wanted, owner)
     agents = _agents(live.get("daemonsets") or [], owner)
     release = (live.get("release") or {}) if owner == "helm" else {}
     runs = _running_version(agents, release)
@@ -86,6 +89,8 @@ def judge(wanted, live=None):
                 ),
             )
         )
+    if owner == "helm" and not agents:
+        warnings += _first_install(wanted, live.get("nodes") or [])
     whole, mine = cilium_change.join(theirs, owned, values)
     warnings += _check_whole(whole, mine, keys, version, wanted)
     config = (live.get("config") or {}).get("data") or {}
@@ -116,6 +121,55 @@ def judge(wanted, live=None):
         "sensitive": any(cilium_change.sensitive(phase["values"]) for phase in phases),
         "node_objects": cilium_objects.gate_configs(),
     }
+
+
+def _check_way(wanted, owner):
+    """The CiliumNodeConfig objects get to the cluster."""
+    by, new = wanted.get("node_configs_by"), wanted.get("new_cluster") is True
+    if owner == "helm" and by == "manifest":
+        raise HostprepError(
+            "cilium_node_configs_nowhere",
+            "with a Helm release of one's own no manifests are written, and the CiliumNodeConfig objects would go nowhere",
+            read="cilium_owner: helm, cilium_node_configs_by: manifest",
+            allowed="cilium_node_configs_by: api, the default there",
+            cure="leave cilium_node_configs_by out",
+        )
+    if owner == "rke2" and new and by == "api":
+        raise HostprepError(
+            "cilium_node_configs_nowhere",
+            "a cluster that does not exist yet has no API, and the CiliumNodeConfig objects would go nowhere",
+            read="cilium_new_cluster: true, cilium_node_configs_by: api",
+            allowed="cilium_node_configs_by: manifest, the default there",
+            cure="leave cilium_node_configs_by out",
+        )
+
+
+def _first_install(wanted, nodes):
+    """[finding] where Helm is yet to install Cilium: the kind CiliumNodeConfig comes with its operator, after the first agents."""
+    if wanted.get("new_cluster") is True:
+        return [
+            finding(
+                "cilium_helm_needs_api",
+                "a Helm release needs the API: nothing is written for a cluster that does not exist yet",
+                "run the role again without cilium_new_cluster once the API server answers",
+                "cilium_owner: helm, cilium_new_cluster: true",
+            )
+        ]
+    gates = set(cilium_objects.GATE_LABELS.values())
+    early = sorted(
+        cilium.get(node, "metadata.name", "") for node in nodes if gates & set(cilium.get(node, "metadata.labels", {}))
+    )
+    if not early:
+        return []
+    return [
+        finding(
+            "cilium_labels_early",
+            "nodes have labels of the data path already, and their first agents start before there is a CiliumNodeConfig: their pods get the"
+            " base's data path, over which the next agent does not start",
+            "take the labels off before Cilium is installed, or drain and reboot these nodes right after it",
+            ", ".join(early)[:300],
+        )
+    ]
 
 
 def _ours(values, owned):
@@ -279,7 +333,9 @@ def _check(values, version, wanted):
 def _check_whole(values, owned, keys, version, wanted):
     """What must not stand together, whoever set it; [finding]. values: ours and someone else's."""
     options = wanted.get("options") or {}
-    warnings = cilium_values.check_pairs(values, version, options.get("fabric_has_routes") is True)
+    fabric = options.get("fabric_has_routes") is True
+    uplinks = {node: [link["name"] for link in links or []] for node, links in (wanted.get("uplinks") or {}).items()}
+    warnings = cilium_values.check_pairs(values, version, fabric, uplinks)
     theirs = cilium_values.nested({path: value for path, value in cilium_values.leaves(values) if path not in owned})
     unknown = cilium_values.unknown_keys(theirs, keys)
     if unknown:
@@ -339,15 +395,17 @@ def _set_now(existing, release_values, wanted):
 
 
 def node(gate, settings, context):
-    """What a node gets: {"gates", "labels", "defaults", "class", "node_label", "maps", "pending", "warnings"}.
+    """What a node gets: {"gates", "gates_text", "labels", "defaults", "class", "node_label", "maps", "pending", "warnings"}.
 
+    node_label: what a new node may register with; gates_text: the gate's answers, a line each
     pending: {label: [value now, value wanted]} of a node that the API has; it changes in the node's own drain alone.
 
     gate      {"gates", "dataplane"} of the data path gate
     settings  {"devices", "distributed_lru", "map_ratio"} of the node's hardware; what is absent has the base's value
               devices may be "uplinks": those that the gate found
     context   {"version": text, "values": the cluster's values, "irq_cpus": number, "known_bad_releases": list,
-              "name": the node's name in the API, "nodes": the Node objects that the API has, None where there is no cluster yet}
+              "name": the node's name in the API, "nodes": the Node objects that the API has, None where there is no cluster yet,
+              "owner": "rke2" or "helm", "running": whether Cilium has agents (default: yes), "server": whether the node is a server}
     gates are those of the gate, closed by what the values exclude. maps is None where the node's memory or CPUs are not known
     """
     version = cilium.release(context["version"]) if context.get("version") else None
@@ -365,6 +423,8 @@ def node(gate, settings, context):
     gates = _judged_devices(gates, defaults.get("devices") or (values or {}).get("devices"), read)
     wanted = cilium_objects.labels(gates, defaults)
     pending, warnings = _pending(wanted, gates, context)
+    registers, more = _registers(cilium_objects.text_labels(wanted), context)
+    warnings = warnings + more
     lru, ratio = settings.get("distributed_lru") is True, settings.get("map_ratio")
     maps = None
     if read.get("memory_mib") and read.get("possible_cpus"):
@@ -388,14 +448,55 @@ def node(gate, settings, context):
         )
     return {
         "gates": gates,
+        "gates_text": [_gate_text(name, answer) for name, answer in gates.items()],
         "labels": wanted,
         "defaults": defaults,
         "class": cilium_objects.class_name(defaults),
-        "node_label": cilium_objects.text_labels(wanted),
+        "node_label": registers,
         "maps": maps,
         "pending": pending,
         "warnings": warnings,
     }
+
+
+def _gate_text(name, answer):
+    if answer.get("eligible") is True:
+        return name + ": yes"
+    reasons = [
+        reason["code"] + (" (%s)" % reason["read"] if reason.get("read") else "")
+        for reason in answer.get("reasons") or []
+    ]
+    said = "no" if answer.get("eligible") is False else "not known, so no"
+    return "%s: %s; %s" % (name, said, ", ".join(reasons))
+
+
+def _registers(labels, context):
+    """(labels that a new node may register with, [finding]).
+
+    An agent that finds no CiliumNodeConfig, nor the kind, starts with the base without a word; the kind is made by Cilium's operator, which
+    starts with the first agents.
+    """
+    if not labels or context.get("running", True):
+        return labels, []
+    read = ", ".join(labels)
+    if context.get("owner") == "helm" or context.get("server"):
+        return [], [
+            finding(
+                "cilium_labels_later",
+                "the node's first agent starts before Cilium's operator has made the kind CiliumNodeConfig, and takes the base's data path"
+                " whatever its labels say; the node registers without them",
+                "once Cilium runs, give the node its maintenance window: drain, labels, reboot",
+                read,
+            )
+        ]
+    return labels, [
+        finding(
+            "cilium_joins_later",
+            "the node registers with its labels, which its first agent follows only if the CiliumNodeConfig objects are there by then",
+            "start RKE2 on it once `kubectl -n kube-system get ciliumnodeconfigs` lists them",
+            read,
+        )
+    ]
 
 
 def _judged_devices(gates, devices, read):
@@ -505,7 +606,7 @@ def label_patch(wanted, node_object, pods):
             )
             + ("; pods: %s" % ", ".join(sorted(names)[:8]) if names else ""),
             allowed="a cordoned node without pods of its own network, DaemonSet pods aside",
-            cure="change it inside the maintenance window (role node_window), which drains and reboots the node",
+            cure="drain the node, run the role cilium with tasks_from: label, then reboot it",
         )
     patch = (
         []

@@ -27,19 +27,21 @@ PROFILE = {
     "devices": {"type": "list", "elements": "str"},
     "clock_probe": {"type": "bool", "default": True},
 }
-# What goes to eligible nodes alone, and what the base must therefore have
+XDP = "loadBalancer.acceleration"
+# What is not for every node, and what the base must therefore have
 BASE = {
     "bpf.datapathMode": "veth",
     "enableIPv4BIGTCP": False,
     "enableIPv6BIGTCP": False,
     "bpf.distributedLRU.enabled": False,
     "bpf.mapDynamicSizeRatio": None,
+    XDP: "disabled",
 }
 CHOICES = {
     "routingMode": ("native", "tunnel"),
     "tunnelProtocol": ("vxlan", "geneve"),
     "bpf.datapathMode": ("veth", "netkit", "netkit-l2", "auto"),
-    "loadBalancer.acceleration": ("disabled", "native", "best-effort"),
+    XDP: ("disabled", "native", "best-effort"),
     "loadBalancer.mode": ("snat", "dsr", "hybrid", "annotation"),
     "loadBalancer.dsrDispatch": ("opt", "ipip", "geneve"),
     "encryption.type": ("ipsec", "wireguard", "ztunnel"),
@@ -235,7 +237,7 @@ def chart_keys(table, version):
             "the keys of this chart are not known",
             read="Cilium " + cilium.shown(version),
             allowed="releases of " + ", ".join(sorted({cilium.shown(each[:2]) for each in known})),
-            cure="give the chart's own values in cilium_chart_values (helm show values)",
+            cure="give the chart's own values in cilium_chart_values_file (helm show values)",
         )
     nearest = same[0][1]
     note = None
@@ -243,7 +245,7 @@ def chart_keys(table, version):
         note = finding(
             "cilium_chart_nearest",
             "the keys are checked against the nearest chart that is known",
-            "to be exact, give the chart's own values in cilium_chart_values (helm show values)",
+            "to be exact, give the chart's own values in cilium_chart_values_file (helm show values)",
             "Cilium %s, chart %s" % (cilium.shown(version), cilium.shown(nearest)),
         )
     return dict(_flat(table["keys"], known[nearest])), note
@@ -307,7 +309,7 @@ def _check_tree(values, prefix, keys, inner):
                 allowed="keys of the chart",
                 cure="did you mean %s?" % near[0]
                 if near
-                else "remove it, or give cilium_chart_values if your chart has it",
+                else "remove it, or give cilium_chart_values_file if your chart has it",
             )
 
 
@@ -347,9 +349,13 @@ def _wrong_kind(path, value, kinds):
 # --- what must not stand together -----------------------------------------------------------------------------------------------------
 
 
-def check_pairs(values, version, fabric_has_routes=False):
-    """Refuses what a chart renders without a word and an agent does not survive. version: a tuple. Returns [finding]: warnings."""
+def check_pairs(values, version, fabric_has_routes=False, uplinks=None):
+    """Refuses what a chart renders without a word and an agent does not survive. Returns [finding]: warnings.
+
+    version: a tuple; uplinks: {node: [device]} of all nodes of the run; None, or an empty list of a node, where they are not known
+    """
     _check_choices(values, version)
+    _check_big_tcp(values)
     for path, wanted in BASE.items():
         value = cilium.get(values, path)
         if value not in (None, wanted):
@@ -358,7 +364,9 @@ def check_pairs(values, version, fabric_has_routes=False):
                 "that value is for single nodes: in the base, every node would get it at its agent's next restart",
                 read="%s: %s" % (path, value),
                 allowed="%s: %s" % (path, "the chart's default" if wanted is None else str(wanted).lower()),
-                cure="leave it out: the data path gate and cilium_node_maps give it to the nodes that may have it",
+                cure="leave it out: XDP asks for a driver that has it under every device, and helps no pod of the node itself"
+                if path == XDP
+                else "leave it out: the data path gate and cilium_node_settings give it to the nodes that may have it",
             )
     if not cilium.tunnel(values):
         _check_native(values, fabric_has_routes)
@@ -395,15 +403,43 @@ def check_pairs(values, version, fabric_has_routes=False):
             )
         )
     if not cilium.get(values, "devices"):
-        warnings.append(
-            finding(
-                "cilium_devices_automatic",
-                "Cilium chooses its devices itself, and the one with the smallest limit decides on BIG TCP",
-                "name the uplinks in devices, for all nodes or by node class",
-                None,
-            )
-        )
+        warnings.append(_devices_automatic(uplinks or {}))
     return warnings
+
+
+def _check_big_tcp(values):
+    asked = [path for path in ("enableIPv4BIGTCP", "enableIPv6BIGTCP") if cilium.on(values, path)]
+    against = ["routingMode: %s" % cilium.shown_value(values, "routingMode")] if cilium.tunnel(values) else []
+    if cilium.on(values, "encryption.enabled"):
+        against.append("encryption.type: %s" % cilium.get(values, "encryption.type", "ipsec"))
+    if asked and against:
+        raise HostprepError(
+            "cilium_big_tcp_excluded",
+            "BIG TCP goes neither with a tunnel nor with encryption",
+            read=", ".join(["%s: true" % path for path in asked] + against),
+            allowed="BIG TCP with routingMode: native and no encryption",
+            cure="decide for one of both; BIG TCP itself is left to the data path gate, which gives it to the nodes that may have it",
+        )
+
+
+def _devices_automatic(uplinks):
+    read, cure = "devices: not set", "name the uplinks in devices, for all nodes or by node class"
+    if uplinks and all(uplinks.values()):
+        kinds = {tuple(sorted(names)) for names in uplinks.values()}
+        shown = ["%s %s" % (node, "+".join(sorted(names))) for node, names in sorted(uplinks.items())]
+        read += "; uplinks by the plans: " + ", ".join(shown[:8]) + (", …" if shown[8:] else "")
+        if len(kinds) == 1:
+            cure = "set devices: [%s] in rke2_hostprep_cilium, the uplinks of every node of this run" % ", ".join(
+                *kinds
+            )
+        else:
+            cure = "set cilium_node_settings: {devices: uplinks}, since the nodes' uplinks differ"
+    return finding(
+        "cilium_devices_automatic",
+        "Cilium chooses its devices itself, and the one with the smallest limit decides on BIG TCP",
+        cure,
+        read,
+    )
 
 
 def _check_choices(values, version):
@@ -568,9 +604,14 @@ def map_sizes(
             ", ".join("%s %d" % entry for entry in entries.items()),
             cost >> 20,
             memory_bytes >> 20,
-            "; from %d interrupt CPUs %d TCP connections" % (irq_cpus, usable["ct_tcp"]) if usable else "",
+            "; from %d interrupt CPUs %d TCP connections" % (irq_cpus, usable["ct_tcp"])
+            if usable
+            else "; from the interrupt CPUs: not known"
+            if distributed_lru
+            else "",
         ),
-        "notes": _map_notes(ratio, entries, capped, cost, memory_bytes, usable, irq_cpus, possible_cpus),
+        "notes": _map_notes(ratio, entries, capped, cost, memory_bytes, usable, irq_cpus, possible_cpus)
+        + ([_share_unknown(entries, possible_cpus)] if distributed_lru and not usable else []),
     }
 
 
@@ -606,6 +647,16 @@ def _map_notes(ratio, entries, capped, cost, memory, usable, irq_cpus, possible)
             )
         )
     return notes
+
+
+def _share_unknown(entries, possible):
+    return finding(
+        "cilium_lru_share_unknown",
+        "with the distributed LRU, connections that come in are kept in the shares of the CPUs that take interrupts, and which those are is"
+        " not known without a plan",
+        "run the role host_plan for the node before",
+        "no plan; %d entries over %d possible CPUs" % (entries["ct_tcp"], possible),
+    )
 
 
 def _cap_ratio(memory):

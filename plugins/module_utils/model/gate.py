@@ -296,7 +296,8 @@ def _judge(topology, options):
     _judge_sizes(verdict, warnings, options, links, kernel, running)
     _judge_cilium(verdict, warnings, options)
     off = [gate for gate in GATES if gate not in options["wanted"]]
-    verdict.against(off, finding("gate_not_wanted", "the policy does not want it", "add it to wanted", None))
+    read = "wanted: %s" % (", ".join(options["wanted"]) or "none")
+    verdict.against(off, finding("gate_not_wanted", "the policy does not want it", "add it to wanted", read))
     _judge_families(verdict, options, kernel)
     names = ", ".join(link["name"] for link in links)
     possible = topology["cpus"].get("possible")
@@ -402,7 +403,7 @@ def _judge_netkit(verdict, topology, options, kernel, running):
                 "whether kernel %s was built with CONFIG_NETKIT is not known, and an agent that asks for netkit without it does not start"
                 % (kernel or "?"),
                 "provide /boot/config-%s, or say config_netkit: y" % (kernel or "RELEASE"),
-                None,
+                "kernel %s, CONFIG_NETKIT not known" % (kernel or "not known"),
             ),
         )
     elif built != "y":
@@ -419,7 +420,8 @@ def _judge_netkit(verdict, topology, options, kernel, running):
 
 def _judge_drivers(verdict, options, links):
     if not links:
-        verdict.unsure(GATES, finding("no_uplink", "no uplink of this host is known", "name them in uplinks", None))
+        read = "no default route, no PCI NIC that may be up" if options["uplinks"] is None else "uplinks: []"
+        verdict.unsure(GATES, finding("no_uplink", "no uplink of this host is known", "name them in uplinks", read))
     gates = options["nic_drivers_gates"]
     for link in links:
         if not link["nics"]:
@@ -508,7 +510,7 @@ def _judge_cilium(verdict, warnings, options):
                 "cilium_version_unknown",
                 "without Cilium's version its releases with defects are not ruled out",
                 "give cilium_version",
-                None,
+                "no cilium_version",
             )
         )
     if options["cilium_values"] is not None:

@@ -80,6 +80,12 @@ _KINDS = (
         "wait and run again",
     ),
     (
+        "kube_unavailable",
+        r"\b503\b|service unavailable",
+        "the API server is not ready",
+        "wait until it is, and run again",
+    ),
+    (
         "kube_timeout",
         r"timed? ?out|timeout|deadline exceeded|did not complete",
         "the API server did not answer in time",
@@ -87,7 +93,7 @@ _KINDS = (
     ),
     (
         "kube_server_error",
-        r"\b50[0-9]\b|internal server error|service unavailable|bad gateway",
+        r"\b50[0-9]\b|internal server error|bad gateway",
         "the API server failed",
         "look at the servers (journalctl -u rke2-server, etcd) and run again",
     ),
@@ -116,11 +122,15 @@ _KINDS = (
         "correct the server's address in the kubeconfig, or the route to it",
     ),
 )
-_PASSING = ("kube_conflict", "kube_busy", "kube_timeout", "kube_server_error", "kube_unreachable")
+_PASSING = ("kube_conflict", "kube_busy", "kube_unavailable")  # 409, 429 and 503
 
 
-def explain(text, doing, hidden=()):
-    """The HostprepError of a failure. text: what the module said; doing: "reading cilium-config"; hidden: texts that are not shown."""
+def explain(text, doing, hidden=(), written=None):
+    """The HostprepError of a failure.
+
+    text: what the module said; doing: "reading cilium-config"; hidden: texts that are not shown; written: what this run has changed before
+    """
+    before = "; written before: %s" % written if written else ""
     text = _without(str(text or "no message"), hidden)
     said = _MESSAGE.search(text)
     shown = " ".join(_SECRETS.sub("(left out)", said.group(1) if said else text).split())[:300]
@@ -131,8 +141,8 @@ def explain(text, doing, hidden=()):
     searched = number if known else text.lower()
     for code, pattern, sentence, cure in _KINDS:
         if re.search(pattern, searched):
-            return HostprepError(code, "%s failed: %s" % (doing, sentence), read=shown, cure=cure)
-    return HostprepError("kube_failed", "%s failed" % doing, read=shown, cure="see docs/cilium.md")
+            return HostprepError(code, "%s failed: %s%s" % (doing, sentence, before), read=shown, cure=cure)
+    return HostprepError("kube_failed", "%s failed%s" % (doing, before), read=shown, cure="see docs/cilium.md")
 
 
 def _without(text, hidden):
@@ -146,5 +156,5 @@ def _without(text, hidden):
 
 
 def passing(text):
-    """Whether it may help to try again."""
+    """Whether the API server's answer asks to try again."""
     return explain(text, "").code in _PASSING

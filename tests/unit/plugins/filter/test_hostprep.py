@@ -129,6 +129,7 @@ def test_kube_results():
     assert FILTERS["kube_error"](result, "reading pods").startswith(
         "reading pods failed: the API server answers that it is too busy"
     )
+    assert "; written before: nothing; read: " in FILTERS["kube_error"](result, "reading pods", written="nothing")
     assert FILTERS["kube_passing"](result) is True
     assert FILTERS["kube_passing"]({"failed": False, "resources": []}) is False
     assert FILTERS["kube_passing"]({"failed": True, "msg": "Exception '403\nReason: Forbidden"}) is False

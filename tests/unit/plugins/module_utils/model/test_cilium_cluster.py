@@ -453,6 +453,41 @@ def test_a_node_whose_labels_are_to_change_is_reported(gates, nodes, pending, co
         assert "kernel_below_rule" in found["warnings"][0]["message"]
 
 
+@pytest.mark.parametrize(
+    ("context", "labels", "code"),
+    [
+        ({}, 3, None),
+        ({"owner": "helm", "running": True}, 3, None),
+        ({"owner": "rke2", "running": True, "server": True}, 3, None),
+        ({"owner": "helm", "running": False}, 0, "cilium_labels_later"),
+        ({"owner": "helm", "running": False, "server": True}, 0, "cilium_labels_later"),
+        ({"owner": "rke2", "running": False, "server": True}, 0, "cilium_labels_later"),
+        ({"owner": "rke2", "running": False, "server": False}, 3, "cilium_joins_later"),
+    ],
+)
+def test_no_node_registers_with_a_label_that_its_first_agent_cannot_follow(context, labels, code):
+    found = cluster.node({"gates": dict.fromkeys(GATES, {"eligible": True, "reasons": []})}, {}, context)
+    assert len(found["node_label"]) == labels
+    assert [one["code"] for one in found["warnings"]] == ([code] if code else [])
+    assert not code or "rke2-hostprep.lo0/netkit=true" in found["warnings"][0]["read"]
+    assert {value for name, value in found["labels"].items() if name in ALL_LABELS} == {"true"}, "its drain gives them"
+    assert cluster.node({"gates": SHUT}, {}, context)["warnings"] == []
+
+
+def test_what_the_gate_answers_is_told_in_short():
+    read = {"code": "kernel_below_rule", "read": "kernel 6.1.0, kernel_min 6.8"}
+    gates = {
+        "netkit": {"eligible": False, "reasons": [read, {"code": "kernel_below_floor", "read": "kernel 6.1.0"}]},
+        "big_tcp_ipv4": {"eligible": None, "reasons": [{"code": "tso_max_size_unknown", "read": None}]},
+        "big_tcp_ipv6": {"eligible": True, "reasons": [{"code": "eligible", "read": "kernel 6.12"}]},
+    }
+    assert cluster.node({"gates": gates}, {}, {})["gates_text"] == [
+        "netkit: no; kernel_below_rule (kernel 6.1.0, kernel_min 6.8), kernel_below_floor (kernel 6.1.0)",
+        "big_tcp_ipv4: not known, so no; tso_max_size_unknown",
+        "big_tcp_ipv6: yes",
+    ]
+
+
 def test_devices_may_be_the_uplinks_that_the_gate_found():
     found = cluster.node({"gates": SHUT, "dataplane": READ}, {"devices": "uplinks"}, {})
     assert found["defaults"] == {"devices": "bond0 ens9"}
@@ -642,6 +677,53 @@ def test_a_new_cluster():
     assert document == phase["object"]
     assert yaml.safe_load(document["spec"]["valuesContent"]) == result["values"] == PROFILE
     assert document["spec"]["failurePolicy"] == "abort"
+
+
+@pytest.mark.parametrize(
+    ("want", "refused"),
+    [
+        ({"new_cluster": True, "node_configs_by": "manifest"}, None),
+        ({"new_cluster": True, "node_configs_by": "api"}, "read: cilium_new_cluster: true, cilium_node_configs_by: api;"),
+        ({"owner": "helm", "new_cluster": True, "node_configs_by": "api"}, None),
+        ({"owner": "helm", "node_configs_by": "manifest"}, "read: cilium_owner: helm, cilium_node_configs_by: manifest;"),
+    ],
+)  # fmt: skip
+def test_per_node_configuration_never_goes_nowhere(want, refused):
+    if refused is None:
+        cluster.judge(wanted(version="1.19.601", **want))
+        return
+    with pytest.raises(HostprepError) as found:
+        cluster.judge(wanted(version="1.19.601", **want))
+    assert found.value.code == "cilium_node_configs_nowhere" and refused in str(found.value)
+
+
+def test_helm_has_nothing_to_write_to_before_there_is_an_api():
+    def warned(**want):
+        return [
+            one
+            for one in cluster.judge(wanted(version="1.19.6", **want))["warnings"]
+            if "labels" in one["code"] or "api" in one["code"]
+        ]
+
+    assert [one["code"] for one in warned(owner="helm", new_cluster=True)] == ["cilium_helm_needs_api"]
+    assert warned(owner="helm") == warned(new_cluster=True, node_configs_by="manifest") == []
+
+
+@pytest.mark.parametrize(
+    ("owner", "agents", "nodes", "named"),
+    [
+        ("helm", [], [api_node("n1", **ALL_LABELS), api_node("n2")], "n1"),
+        ("helm", [], [api_node("n2")], None),
+        ("helm", [daemonset(release="cilium")], [api_node("n1", **ALL_LABELS)], None),
+        ("rke2", [daemonset()], [api_node("n1", **ALL_LABELS)], None),
+    ],
+)
+def test_nodes_that_have_labels_before_cilium_is_installed_are_named(owner, agents, nodes, named):
+    found = cluster.judge(
+        wanted(owner=owner, version="1.19.6", cluster_change=True), live(daemonsets=agents, nodes=nodes)
+    )
+    early = [one["read"] for one in found["warnings"] if one["code"] == "cilium_labels_early"]
+    assert early == ([named] if named else [])
 
 
 def read_back(phase):

@@ -249,6 +249,10 @@ def profile_with(**changes):
         ({"enableIPv6BIGTCP": True}, "cilium_base_not_safe"),
         ({"bpf__distributedLRU__enabled": True}, "cilium_base_not_safe"),
         ({"bpf__mapDynamicSizeRatio": 0.08}, "cilium_base_not_safe"),
+        ({"loadBalancer__acceleration": "native"}, "cilium_base_not_safe"),
+        ({"loadBalancer__acceleration": "best-effort"}, "cilium_base_not_safe"),
+        ({"enableIPv4BIGTCP": True, "routingMode": "tunnel"}, "cilium_big_tcp_excluded"),
+        ({"enableIPv6BIGTCP": True, "encryption": {"enabled": True}}, "cilium_big_tcp_excluded"),
         ({"bandwidthManager__bbr": True}, "cilium_bbr_alone"),
         ({"daemon__configSources": "config-map:cilium-config"}, "cilium_node_config_blocked"),
         ({"daemon__allowedConfigOverrides": "datapath-mode"}, "cilium_node_config_blocked"),
@@ -257,6 +261,30 @@ def profile_with(**changes):
 )
 def test_pairs_that_are_refused(changes, code):
     assert code_of(values.check_pairs, profile_with(**changes), (1, 19, 6)) == code
+
+
+def test_xdp_has_no_way_for_single_nodes():
+    with pytest.raises(HostprepError) as refused:
+        values.check_pairs(profile_with(loadBalancer__acceleration="native"), (1, 19, 6))
+    assert "read: loadBalancer.acceleration: native; allowed: loadBalancer.acceleration: disabled" in str(refused.value)
+    assert "cilium_node_settings" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "read"),
+    [
+        ({"enableIPv4BIGTCP": True, "routingMode": "tunnel"}, "read: enableIPv4BIGTCP: true, routingMode: tunnel;"),
+        ({"enableIPv6BIGTCP": True, "routingMode": None}, "read: enableIPv6BIGTCP: true, routingMode: not set;"),
+        (
+            {"enableIPv6BIGTCP": True, "encryption": {"enabled": True, "type": "ipsec"}},
+            "read: enableIPv6BIGTCP: true, encryption.type: ipsec;",
+        ),
+    ],
+)
+def test_big_tcp_and_what_excludes_it_have_a_sentence_of_their_own(changes, read):
+    with pytest.raises(HostprepError) as refused:
+        values.check_pairs(profile_with(**changes), (1, 19, 6))
+    assert refused.value.code == "cilium_big_tcp_excluded" and read in str(refused.value)
 
 
 def test_auto_is_a_mode_of_120_and_still_not_for_the_base():
@@ -295,6 +323,24 @@ def test_warnings(changes, codes):
     assert {warning["code"] for warning in values.check_pairs(profile_with(**changes), (1, 19, 6))} == codes
 
 
+@pytest.mark.parametrize(
+    ("uplinks", "cure"),
+    [
+        (None, "name the uplinks in devices"),
+        ({}, "name the uplinks in devices"),
+        ({"n1": ["bond0"], "n2": None}, "name the uplinks in devices"),
+        ({"n1": ["bond0"], "n2": []}, "name the uplinks in devices"),
+        ({"n1": ["ens1", "ens2"], "n2": ["ens2", "ens1"]}, "set devices: [ens1, ens2] in rke2_hostprep_cilium"),
+        ({"n1": ["bond0"], "n2": ["ens1"]}, "set cilium_node_settings: {devices: uplinks}"),
+    ],
+)
+def test_the_devices_to_set_are_shown_where_every_nodes_uplinks_are_known(uplinks, cure):
+    found = values.check_pairs(profile_with(devices=None), (1, 19, 6), uplinks=uplinks)
+    (warning,) = (one for one in found if one["code"] == "cilium_devices_automatic")
+    assert cure in warning["cure"] and warning["read"].startswith("devices: not set")
+    assert not uplinks or not all(uplinks.values()) or "n2 ens" in warning["read"]
+
+
 # --- map sizes ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -326,6 +372,10 @@ def test_few_interrupt_cpus_can_use_a_small_share():
     assert made["entries"]["ct_tcp"] == made["per_cpu"]["ct_tcp"] * 128
     assert made["usable_from_irq_cpus"]["ct_tcp"] == made["per_cpu"]["ct_tcp"] * 4 < 1 << 19
     assert [note["code"] for note in made["notes"]] == ["cilium_lru_share"]
+    unplanned = values.map_sizes(256 * GIB, 128, None, True, None, version=(1, 19, 6))
+    assert [note["code"] for note in unplanned["notes"]] == ["cilium_lru_share_unknown"]
+    assert unplanned["notes"][0]["read"] and "interrupt CPUs: not known" in unplanned["text"]
+    assert values.map_sizes(256 * GIB, 128)["notes"] == [], "every CPU uses the whole of maps that are not distributed"
     large = values.map_sizes(1536 * GIB, 128, 0.08, True, 4, version=(1, 19, 6))
     assert large["usable_from_irq_cpus"]["ct_tcp"] == 4 * (1 << 24) // 128
 

@@ -310,6 +310,20 @@ def test_every_answer_says_what_to_do(name):
         for reason in answer["reasons"]:
             assert set(reason) == {"code", "message", "cure", "read"} and reason["message"]
             assert reason["cure"] or answer["eligible"]
+            assert reason["read"], reason["code"]
+    for warning in judge(made, **options)["warnings"]:
+        assert warning["read"], warning["code"]
+
+
+def test_what_was_read_where_nothing_was_found():
+    found = judge(machine(MLX5, netkit=None), wanted=["netkit"])
+    reasons = {one["code"]: one["read"] for answer in found["gates"].values() for one in answer["reasons"]}
+    assert reasons["netkit_config_unknown"] == "kernel 6.12.48, CONFIG_NETKIT not known"
+    assert reasons["gate_not_wanted"] == "wanted: netkit"
+    none = {one["code"]: one["read"] for one in judge(machine())["gates"]["netkit"]["reasons"]}
+    assert none["no_uplink"] == "no default route, no PCI NIC that may be up"
+    named = {one["code"]: one["read"] for one in judge(machine(MLX5), uplinks=[])["gates"]["netkit"]["reasons"]}
+    assert named["no_uplink"] == "uplinks: []"
 
 
 def test_values_that_are_not_given_close_nothing():

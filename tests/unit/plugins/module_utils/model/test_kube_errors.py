@@ -53,7 +53,8 @@ CASES = [
         "disruption budget",
     ),
     (status(500, "etcdserver: request timed out"), "kube_server_error", "etcdserver"),
-    (status(503, "apiserver not ready"), "kube_server_error", "not ready"),
+    (status(503, "apiserver not ready"), "kube_unavailable", "not ready"),
+    ("the server is currently unable to handle the request: Service Unavailable", "kube_unavailable", "unable"),
     (status(422, 'spec.defaults.devices: Invalid value: \\"array\\"'), "kube_invalid", "Invalid value"),
     (status(404, "the server could not find the requested resource"), "kube_kind_unknown", "could not find"),
     (
@@ -88,8 +89,14 @@ def test_causes(text, code, shown):
 
 @pytest.mark.parametrize(("text", "code", "shown"), CASES)
 def test_trying_again(text, code, shown):
-    again = {"kube_conflict", "kube_busy", "kube_timeout", "kube_server_error", "kube_unreachable"}
+    again = {"kube_conflict", "kube_busy", "kube_unavailable"}  # 409, 429, 503: the API server itself says so
     assert kube_errors.passing(text) == (code in again)
+
+
+def test_what_was_written_before_is_said():
+    error = kube_errors.explain(status(429, "too many requests"), "applying", written="the values, on s1")
+    assert str(error).startswith("applying failed: the API server answers that it is too busy")
+    assert "; written before: the values, on s1; read: too many requests;" in str(error)
 
 
 JWT = "eyJhbGciOiJSUzI1NiIsImtpZCI6.eyJpc3MiOiJrdWJlcm5l.c2lnbmF0dXJl"
