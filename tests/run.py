@@ -2,20 +2,21 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Runs the gates of this repository in tiers and counts: ``run.py check`` (the quick ones) or ``run.py test`` (all of them,
-or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, boot, machines, irq, host; and kubelet, which runs when it is named only).
+or the tiers named after it: static, unit, molecule, plan, nspawn, cluster, kubelet, boot, machines, irq, host).
 
 A gate is one command. Where it writes JUnit files its tests are counted one by one, else it counts as one test. Its output
 goes to ``build/test/GATE.log`` and is shown when it fails. Everything runs on each ansible-core of
 ``workspace.TEST_ENVIRONMENTS`` whose interpreter is on the machine; one that is not is named.
 
-The clock: a ``late`` tier that was not begun by minute 65 is skipped and named, and at minute 85 whatever still runs is
-stopped and counts as failed. Which of them is last, and so the one that may be skipped, changes by the day.
+The clock: a ``late`` tier that was not begun by minute 65, or that may take longer than to minute 85, is skipped and named, and
+at minute 85 whatever still runs is stopped and counts as failed. Which of them is last, and so the one that may be skipped, changes by the day.
 The last line is ``N passed, N failed`` over all tiers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -38,8 +39,7 @@ import workspace  # noqa: E402  (tools/ is no package; the line above makes it i
 LOGS = workspace.BUILD / "test"
 LAST_START = 65 * 60
 HARD_STOP = 85 * 60
-TIERS = ("static", "unit", "molecule", "plan", "nspawn", "cluster", "boot", "machines", "irq", "host")
-ON_REQUEST = ("kubelet",)
+TIERS = ("static", "unit", "molecule", "plan", "nspawn", "cluster", "kubelet", "boot", "machines", "irq", "host")
 QUICK_TIERS = ("static", "unit")
 CLEANUP_SECONDS = 60
 MARK = "HOSTPREP_GATE"  # a variable that all processes of a gate have
@@ -69,7 +69,7 @@ class Gate:
 class Tier:
     name: str
     gates: Callable[[], Iterable[Gate]]
-    late: bool = False
+    late: int = 0  # where it may be skipped: minutes that it takes at most on two cores
     root: bool = False  # boots machines, which makes network namespaces, taps and mounts
 
 
@@ -218,6 +218,12 @@ def run_tiers(tiers: Iterable[Tier], started: float, shared: Path | None) -> Out
                 flush=True,
             )
             continue
+        if tier.late and minute + tier.late > HARD_STOP / 60:
+            print(
+                f"Tier {tier.name}: skipped in minute {minute:.0f}, because it may take {tier.late} and minute {HARD_STOP // 60} is the last.",
+                flush=True,
+            )
+            continue
         if tier.root and os.geteuid():
             print(f"Tier {tier.name}: skipped, because it boots machines and that needs root.", flush=True)
             continue
@@ -236,9 +242,13 @@ def run_tiers(tiers: Iterable[Tier], started: float, shared: Path | None) -> Out
 
 
 def in_turn(tiers: list[Tier], day: date) -> list[Tier]:
-    """The tiers, the late ones in an order that moves on by one when each layout has had its day: so each meets every layout as the last."""
+    """The tiers, the late ones in an order that moves on by one each day, and by one more when all pairs of place and layout were met
+    that come by that: so each meets every layout as the last."""
     late = [tier for tier in tiers if tier.late]
-    first = day.toordinal() // len(LAYOUTS) % len(late) if late else 0
+    number = day.toordinal()
+    if late and math.gcd(len(late), len(LAYOUTS)) > 1:
+        number += number // math.lcm(len(late), len(LAYOUTS))
+    first = number % max(1, len(late))
     return [tier for tier in tiers if not tier.late] + late[first:] + late[:first]
 
 
@@ -502,9 +512,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] not in (["check"], ["test"]):
         print(__doc__, file=sys.stderr)
         return 2
-    unknown = set(arguments[1:]) - {*TIERS, *ON_REQUEST}
+    unknown = set(arguments[1:]) - set(TIERS)
     if unknown:
-        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS + ON_REQUEST)}.")
+        print(f"There is no tier {', '.join(sorted(unknown))}: there are {', '.join(TIERS)}.")
         return 2
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit("Stopped."))  # so that what runs is ended too
     started = time.monotonic()
@@ -529,12 +539,12 @@ def main(arguments: list[str]) -> int:
         Tier("molecule", gates.molecule),
         Tier("plan", gates.plan),
         Tier("nspawn", gates.nspawn, root=True),
-        Tier("cluster", gates.cluster, late=True, root=True),
-        Tier("kubelet", gates.kubelet, late=True, root=True),
-        Tier("boot", gates.boot, late=True, root=True),
-        Tier("machines", gates.machines, late=True, root=True),
-        Tier("irq", gates.irq, late=True, root=True),
-        Tier("host", gates.host, late=True, root=True),
+        Tier("cluster", gates.cluster, late=20, root=True),
+        Tier("kubelet", gates.kubelet, late=25, root=True),
+        Tier("boot", gates.boot, late=20, root=True),
+        Tier("machines", gates.machines, late=20, root=True),
+        Tier("irq", gates.irq, late=15, root=True),
+        Tier("host", gates.host, late=25, root=True),
     ]
     wanted = arguments[1:] or (QUICK_TIERS if only_quick else TIERS)
     total = run_tiers(in_turn([tier for tier in tiers if tier.name in wanted], date.today()), started, shared)

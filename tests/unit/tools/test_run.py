@@ -154,7 +154,7 @@ def tiers(ran):
         ran.append(name)
         yield gate()
 
-    return [run.Tier("first", lambda: gates("first")), run.Tier("booted", lambda: gates("booted"), late=True)]
+    return [run.Tier("first", lambda: gates("first")), run.Tier("booted", lambda: gates("booted"), late=20)]
 
 
 def test_a_late_tier_begins_before_minute_65_only(capsys):
@@ -165,6 +165,20 @@ def test_a_late_tier_begins_before_minute_65_only(capsys):
     assert counts(run.run_tiers(tiers(ran), time.monotonic() - 66 * 60, None)) == (1, 0, 0)
     assert ran == ["first"]
     assert "Tier booted: skipped, because minute 65 was over" in capsys.readouterr().out
+
+
+def test_a_late_tier_begins_where_it_would_end_by_minute_85_only(capsys):
+    ran = []
+    first, booted = tiers(ran)
+    booted.late = 25
+    assert counts(run.run_tiers([first, booted], time.monotonic() - 59 * 60, None)) == (2, 0, 0)
+    ran.clear()
+    assert counts(run.run_tiers([first, booted], time.monotonic() - 61 * 60, None)) == (1, 0, 0)
+    assert ran == ["first"]
+    assert (
+        "Tier booted: skipped in minute 61, because it may take 25 and minute 85 is the last."
+        in capsys.readouterr().out
+    )
 
 
 def test_after_minute_85_every_gate_is_a_failure(capsys):
@@ -181,12 +195,13 @@ def test_what_cannot_be_set_up_is_a_failure_and_the_next_tier_runs(capsys):
     assert "FAILED the rest of tier first: pip could not install it." in capsys.readouterr().out
 
 
-def test_each_late_tier_is_the_last_for_some_days_and_meets_every_layout():
-    names = ("a", "b", "c", "d", "e")
-    tiers = [run.Tier("first", list)] + [run.Tier(name, list, late=True) for name in names]
+@pytest.mark.parametrize("names", ["abcde", "abcdeg", "abcd"])
+def test_each_late_tier_is_the_last_for_some_days_and_meets_every_layout(names):
+    tiers = [run.Tier("first", list)] + [run.Tier(name, list, late=20) for name in names]
     days = [date(2026, 11, 30) + timedelta(days=number) for number in range(len(names) * len(run.LAYOUTS))]
     orders = ["".join(tier.name[0] for tier in run.in_turn(tiers, day)) for day in days]
-    assert {"".join(sorted(order)) for order in orders} == {"abcdef"} and {order[0] for order in orders} == {"f"}
+    assert {"".join(sorted(order)) for order in orders} == {"".join(sorted("f" + names))}
+    assert {order[0] for order in orders} == {"f"}
     met = {(order[-1], day.toordinal() % len(run.LAYOUTS)) for order, day in zip(orders, days)}
     assert len(met) == len(days)  # no layout is always in the tier that may be skipped
     assert run.in_turn(tiers[:1], days[0]) == tiers[:1]
