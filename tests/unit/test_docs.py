@@ -82,7 +82,6 @@ OTHER_NAMES = {
     "rke2_hostprep": "the collection",
     "rke2_hostprep_boot": "the name of boot entries",
     "rke2_hostprep_irq_": "what the names of metrics begin with",
-    "rke2_servers": "a group of the inventory, the default of cilium_server_group",
 }
 NAME = re.compile(r"\b(?:rke2|cilium)_[a-z0-9_]+")
 ROLE = re.compile(r"\broles? `?([a-z0-9]+_[a-z0-9_]+)")
@@ -130,7 +129,7 @@ def test_sentences_name_nothing_that_does_not_exist(place, texts):
 
 def test_the_names_that_are_allowed_beside_are_needed():
     named = {name for texts in _sentences().values() for text in texts for name in NAME.findall(text)}
-    assert not set(OTHER_NAMES) & _names() and set(OTHER_NAMES) - named <= {"rke2_servers"}
+    assert not set(OTHER_NAMES) & _names() and not set(OTHER_NAMES) - named
 
 
 def test_the_page_of_cilium_names_every_option_of_its_role():

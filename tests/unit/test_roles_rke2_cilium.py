@@ -72,7 +72,7 @@ STUBS = {
     ),
     ("kubernetes", "core", "k8s"): (
         ("kubeconfig", "state", "apply", "resource_definition"),
-        "module.exit_json(changed=True)",
+        "module.exit_json(changed=world.get('applies', True))",
     ),
     ("kubernetes", "core", "k8s_json_patch"): (
         ("kubeconfig", "kind", "name", "patch"),
@@ -88,7 +88,7 @@ STUBS = {
     ),
     ("lo0", "rke2_hostprep", "host_files"): (
         ("owner", "files", "units", "purge", "root"),
-        "module.exit_json(changed=True)",
+        "module.exit_json(changed=world.get('applies', True))",
     ),
     ("lo0", "rke2_hostprep", "dataplane_gate"): (
         ("policy", "cilium_version", "cilium_values"),
@@ -786,3 +786,16 @@ def test_cilium_goes_on_where_trying_again_helps(stubbed, tmp_path, place):
 def test_cilium_does_not_repeat_what_the_api_does_not_ask_for(stubbed, tmp_path, place):
     code, tried, output = failed(stubbed, tmp_path, place, 500)
     assert code == 2 and len(tried) == (len(HOSTS) if place == "patch" else 1), output
+
+
+def test_what_was_there_before_is_not_said_to_be_written(stubbed, tmp_path):
+    nodes = [dict(CORDONED, metadata={"name": each, "labels": {}}) for each in HOSTS]
+    world = live(tmp_path, VALUES, PROFILE, nodes, strategy="OnDelete", fail={"k8s_json_patch": failing(500)})
+    world["applies"] = False
+    world["api"]["HelmChartConfig"][0]["metadata"]["annotations"] = {
+        "rke2-hostprep.lo0/owned-values": json.dumps([path for path, _value in cilium_values.leaves(PROFILE)])
+    }
+    code, calls, output = on_cluster(stubbed, tmp_path, world, tasks=LABEL)
+    assert code == 2 and "k8s_json_patch" in names(calls), output
+    fatal = [line for line in output.splitlines() if line.startswith("fatal:")]
+    assert "written before: nothing; the node's labels are as they were;" in fatal[-1], output

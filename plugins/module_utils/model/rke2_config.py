@@ -404,6 +404,14 @@ def flags(wanted):
     return found
 
 
+def _as_flag(key, value):
+    """What another file says, as a flag says it; in a form that the kubelet does not take, as it stands, which is no value of ours."""
+    try:
+        return flags({key: value})[0].partition("=")[2] if isinstance(value, (dict, list)) else _word(value)
+    except (AttributeError, KeyError, TypeError):
+        return str(value)
+
+
 def _word(value):
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -748,6 +756,10 @@ def configured_kubelet(reading, wanted, ours):
     for _path, key, value in facts.said_to_kubelet(reading, ours):
         if key == "cpuManagerPolicyOptions" and isinstance(value, str):
             value = dict(entry.split("=", 1) for entry in value.split(",") if "=" in entry)
+        elif key == "cpuManagerPolicyOptions" and not isinstance(value, dict):
+            continue  # the kubelet does not start with it
+        elif key == "reservedSystemCPUs":
+            value = _as_flag(key, value)
         if key in ("cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "memoryManagerPolicy"):
             found[key] = value
     return dict(found, **wanted)
@@ -760,10 +772,15 @@ def _check_sum(reading, wanted):
     for document in own:
         for key in _SUMMED:
             name = "memory.available" if key == "evictionHard" else "memory"
-            amount = (document["values"].get(key) or {}).get(name)
-            if amount not in (None, "0", "0%", "100%", 0) and name not in wanted.get(key, {}):
+            value = document["values"].get(key) or {}
+            amount = value.get(name) if isinstance(value, dict) else value
+            ours = isinstance(value, dict) and name in wanted.get(key, {})  # read later than RKE2's
+            if amount not in (None, "0", "0%", "100%", 0) and not ours:
                 raise _set_elsewhere(
-                    document["path"], key, "%s %s" % (name, amount), "part of the sum that reservedMemory must be"
+                    document["path"],
+                    key,
+                    "%s %s" % (name, amount) if isinstance(value, dict) else value,
+                    "part of the sum that reservedMemory must be",
                 )
 
 
@@ -795,7 +812,7 @@ def _check_kubelet(reading, ours, wanted, warnings):
             if key in _SUMMED and "reservedMemory" in wanted:
                 raise _set_elsewhere(path, key, value, "part of the sum that reservedMemory must be")
             continue
-        text = flags({key: value})[0].partition("=")[2] if isinstance(value, (dict, list)) else _word(value)
+        text = _as_flag(key, value)
         if key == "featureGates" and not set(text.split(",")) & {
             gate.replace("=true", "=false") for gate in mine[key].split(",")
         }:

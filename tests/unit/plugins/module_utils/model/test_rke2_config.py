@@ -24,6 +24,8 @@ AGENT = {"kind": "agent", "version": "v1.34.4+rke2r1"}
 SERVER = {"kind": "server", "version": "v1.34.4+rke2r1", "cni": "cilium", "disable_kube_proxy": True}
 CONFIG = "/etc/rancher/rke2/config.yaml.d/90-hostprep.yaml"
 KUBELET = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/90-hostprep.conf"
+FOREIGN = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50-site.conf"
+DEFAULTS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"
 
 
 def document(path, values, keys=(), opaque=(), problem=None):
@@ -336,9 +338,6 @@ def test_an_eviction_threshold_is_part_of_the_sum_and_keeps_those_of_rke2():
     assert sum(quantity(entry["limits"]["memory"]) for entry in document["reservedMemory"]) == (2048 + 1025 + 100) << 20
 
 
-DEFAULTS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"
-
-
 @pytest.mark.parametrize(
     ("values", "more", "read"),
     [
@@ -349,6 +348,8 @@ DEFAULTS = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/00-rke2-defaults.conf
         ({"systemReserved": {"memory": "1Gi"}}, {"system_reserved_memory_mib": None}, "systemReserved memory 1Gi"),
         ({"systemReserved": {"memory": "1Gi"}}, {}, None),
         ({"kubeReserved": {"ephemeral-storage": "1Gi"}}, {}, None),
+        ({"evictionHard": "memory.available<100Mi"}, {}, "evictionHard memory.available<100Mi"),  # no mapping
+        ({"systemReserved": 5}, {}, "systemReserved 5"),
     ],
 )
 def test_what_rke2_itself_sets_is_part_of_the_sum(values, more, read):
@@ -359,6 +360,23 @@ def test_what_rke2_itself_sets_is_part_of_the_sum(values, more, read):
         return
     error = refused(settings, seen)
     assert error.code == "kubelet_setting_foreign" and error.read.startswith("%s: %s" % (DEFAULTS, read))
+
+
+@pytest.mark.parametrize("value", [5, "x", "", True, None, [], ["a"], {}, {"a": 1}, {"memory": ["a"]}])
+@pytest.mark.parametrize("key", sorted(facts.READ_KUBELET))
+@pytest.mark.parametrize("path", [FOREIGN, DEFAULTS])
+def test_a_value_of_any_kind_is_taken_or_refused(path, key, value):
+    state = {"policyName": "static", "defaultCpuSet": "0-7", "checksum": 1}
+    states = {
+        name: {"path": "/var/lib/kubelet/" + name, "problem": None, "state": found}
+        for name, found in (("cpu_manager_state", state), ("memory_manager_state", None))
+    }
+    seen = reading([], [document(path, {key: value})], state=states, online="0-63", memory=None)
+    for kubelet in ({}, {"static_policy": False}, dict(STATIC_MEMORY, eviction_memory_mib=50)):
+        try:
+            assert render(dict(AGENT, kubelet=kubelet), seen)["kind"] == "agent"
+        except HostprepError as error:
+            assert error.read and error.cure
 
 
 @pytest.mark.parametrize("more", [{"problem": "line 3 is no top-level key"}, {"opaque": ["evictionHard"]}])
@@ -550,7 +568,6 @@ def test_facts_are_those_of_the_reference(shared):
 
 MAIN = "/etc/rancher/rke2/config.yaml"
 LATER = "/etc/rancher/rke2/config.yaml.d/99-site.yaml"
-FOREIGN = "/var/lib/rancher/rke2/agent/etc/kubelet.conf.d/50-site.conf"
 
 
 @pytest.mark.parametrize(
@@ -607,7 +624,7 @@ def test_files_of_rke2(settings, seen, code):
         (FOREIGN, {"cpuManagerPolicy": "none"}, "kubelet_setting_foreign"),
         (FOREIGN, {"memoryManagerPolicy": "Static"}, None),
         (FOREIGN, {"maxPods": 50}, None),
-        (FOREIGN.replace("50-site", "00-rke2-defaults"), {"evictionHard": {"nodefs.available": "5%"}}, None),
+        (DEFAULTS, {"evictionHard": {"nodefs.available": "5%"}}, None),
         (KUBELET, {"reservedSystemCPUs": "0-3"}, None),  # ours
     ],
 )
@@ -629,7 +646,7 @@ def test_an_unreadable_drop_in_is_refused_unless_it_is_rke2s_own():
     assert (
         refused(memory, reading([], [document(FOREIGN, {}, opaque=["evictionHard"])])).code == "rke2_config_unreadable"
     )
-    own = document(FOREIGN.replace("50-site", "00-rke2-defaults"), {}, problem="line 3 is no top-level key")
+    own = document(DEFAULTS, {}, problem="line 3 is no top-level key")
     assert render(AGENT, reading([], [own]))["warnings"] == []
 
 
