@@ -540,7 +540,7 @@ def main(arguments: list[str]) -> int:
         Tier("plan", gates.plan),
         Tier("nspawn", gates.nspawn, root=True),
         Tier("cluster", gates.cluster, late=20, root=True),
-        Tier("kubelet", gates.kubelet, late=25, root=True),
+        Tier("kubelet", gates.kubelet, late=30, root=True),
         Tier("boot", gates.boot, late=20, root=True),
         Tier("machines", gates.machines, late=20, root=True),
         Tier("irq", gates.irq, late=15, root=True),
